@@ -17,6 +17,7 @@ mod lora;
 mod loss_target;
 mod model;
 mod model_defaults;
+mod model_sections;
 mod nccl_use;
 mod numbers;
 mod optimizer_name;

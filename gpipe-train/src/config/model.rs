@@ -10,6 +10,7 @@ use gpipe_layers::models::{
 use serde::{Deserialize, Deserializer, Serialize};
 use toml::Table;
 
+use super::model_sections::NO_WEIGHTS;
 use super::numbers::{Amount, Blocks, Count, Fraction, Size};
 use super::presets;
 use super::values::{GeluForm, Named};
@@ -274,9 +275,7 @@ impl Model {
     /// The file of the initial weights of a network for images.
     pub fn weights(&self) -> Option<&Path> {
         let given = self.images().map(|keys| keys.weights.as_str());
-        given
-            .filter(|given| *given != presets::NO_WEIGHTS)
-            .map(Path::new)
+        given.filter(|given| *given != NO_WEIGHTS).map(Path::new)
     }
 
     /// Whether the model normalizes by the statistics of micro-batches: results depend on their number.

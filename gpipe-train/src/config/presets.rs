@@ -1,15 +1,14 @@
 //! Named models, each with the defaults of its training run.
 
 use gpipe_data::{DIGITS, SYNTHETIC};
-use gpipe_layers::models::{
-    self, GptConfig, ImageConfig, LlamaConfig, MlpConfig, ModelConfig, Network, Preset,
-};
-use gpipe_layers::{Decay, Gelu};
+use gpipe_layers::Decay;
+use gpipe_layers::models::{self, ImageConfig, LlamaConfig, ModelConfig, Network, Preset};
 use toml::{Table, toml};
 
 use super::keys::overlay;
 use super::loss_target::LossTarget;
-use super::preset_values::{digits, section, size};
+use super::model_sections::{gpt, image, llama, mlp};
+use super::preset_values::{section, size};
 use super::seq2seq_preset::{self, BASE, NANO};
 
 /// The names of the presets, the default first.
@@ -175,24 +174,8 @@ fn target_of(network: &Network) -> LossTarget {
     }
 }
 
-/// The value of `model.weights` for values drawn by the seed.
-pub const NO_WEIGHTS: &str = "none";
-
 /// Channels of a colour image.
 const COLOURS: usize = 3;
-
-/// The section `[model]` of a network for images.
-fn image(name: &str, config: &ImageConfig) -> Table {
-    let model = [
-        ("name", name.into()),
-        ("network", config.network.to_string().into()),
-        ("channels", size(config.channels)),
-        ("classes", size(config.classes)),
-        ("weights", NO_WEIGHTS.into()),
-        ("dropout", digits(config.dropout)),
-    ];
-    section("model", model)
-}
 
 /// The defaults of a model in a folder, for fine-tuning. `None` for a family without keys.
 pub fn of_folder(name: &str, described: &ModelConfig) -> Option<Table> {
@@ -238,91 +221,6 @@ fn text_of_folder(context: usize, model: Table) -> Table {
 
 /// Tokens per sample for a model in a folder, limited by its context.
 const FOLDER_SEQUENCE: usize = 256;
-
-/// The section `[model]` of a perceptron.
-fn mlp(name: &str, config: &MlpConfig) -> Table {
-    let hidden: Vec<String> = config.hidden.iter().map(usize::to_string).collect();
-    let model = [
-        ("name", name.into()),
-        ("hidden", hidden.join(",").into()),
-        ("dropout", digits(config.dropout)),
-    ];
-    section("model", model)
-}
-
-/// The section `[model]` of a GPT.
-fn gpt(name: &str, config: &GptConfig) -> Table {
-    let GptConfig {
-        vocab,
-        context,
-        width,
-        blocks,
-        heads,
-        tied,
-        gelu,
-        dropout,
-        layer_norm_eps,
-    } = *config;
-    let gelu = match gelu {
-        Gelu::Tanh => "tanh",
-        Gelu::Erf => "erf",
-    };
-    let model = [
-        ("name", name.into()),
-        ("blocks", size(blocks)),
-        ("heads", size(heads)),
-        ("width", size(width)),
-        ("vocab", size(vocab)),
-        ("context", size(context)),
-        ("tied", tied.into()),
-        ("gelu", gelu.into()),
-        ("layer_norm_eps", digits(layer_norm_eps)),
-        ("dropout", digits(dropout)),
-    ];
-    section("model", model)
-}
-
-/// The section `[model]` of a Llama.
-fn llama(name: &str, config: &LlamaConfig) -> Table {
-    let LlamaConfig {
-        vocab,
-        context,
-        width,
-        inner,
-        blocks,
-        heads,
-        kv_heads,
-        head_size,
-        tied,
-        theta,
-        rms_norm_eps,
-        qkv_bias,
-        output_bias,
-        mlp_bias,
-        window,
-        dropout,
-    } = *config;
-    let model = [
-        ("name", name.into()),
-        ("blocks", size(blocks)),
-        ("heads", size(heads)),
-        ("kv_heads", size(kv_heads)),
-        ("head_size", size(head_size)),
-        ("width", size(width)),
-        ("inner", size(inner)),
-        ("vocab", size(vocab)),
-        ("context", size(context)),
-        ("tied", tied.into()),
-        ("theta", theta.into()),
-        ("rms_norm_eps", digits(rms_norm_eps)),
-        ("qkv_bias", qkv_bias.into()),
-        ("output_bias", output_bias.into()),
-        ("mlp_bias", mlp_bias.into()),
-        ("window", size(window.unwrap_or(0))),
-        ("dropout", digits(dropout)),
-    ];
-    section("model", model)
-}
 
 /// Defaults common to all models.
 fn common() -> Table {

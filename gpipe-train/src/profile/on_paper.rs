@@ -3,10 +3,10 @@
 
 use gpipe_tensor::{DeviceId, KnownGpu, Precision};
 
+use super::bench::Bench;
 use super::clock::Clock;
-use super::file::{Passes, Profile, Size};
 use super::kinds::Kinds;
-use super::measure::Bench;
+use super::measurements::{Passes, Profile, Size};
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 use crate::known_gpus::ACTION;

@@ -1,5 +1,6 @@
 //! Recommended plans: the fastest way to train a model on given workers, with an optimality bound.
 
+mod apply;
 mod comparison;
 mod hosts;
 mod recommender;
