@@ -1,5 +1,8 @@
 //! A run of two stages, recorded, resumed, read back and shown, as a program would.
 
+#[path = "runs/pages.rs"]
+mod pages;
+
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -8,7 +11,7 @@ use gpipe_report::{
     Cut, Cuts, Error, Event, Machine, NewRun, Record, RunFolder, RunInfo, StageInfo, Tracer, html,
     read_run, write_html,
 };
-use gpipe_sched::{Costs, Level, Schedule, Timeline, gpipe, looped_bfs, one_f_one_b, simulate};
+use gpipe_sched::{Costs, Level, Schedule, Timeline, gpipe, one_f_one_b, simulate};
 use serde_json::{Value, json};
 
 const MICRO_BATCHES: usize = 4;
@@ -215,111 +218,6 @@ fn a_run_is_read_back_and_shown() {
 }
 
 #[test]
-fn two_runs_stand_side_by_side() {
-    let folder = tempfile::tempdir().unwrap();
-    let paths = ["one", "two"].map(|name| folder.path().join(name));
-    whole(&paths[0], "[run]\nsteps = 3\nseed = 1\n");
-    whole(&paths[1], "[run]\nsteps = 3\nseed = 2\n");
-    let mut runs: Vec<_> = paths.iter().map(|path| read_run(path).unwrap()).collect();
-    let page = html(&runs).unwrap();
-    for words in ["A: one", "B: two", "What differs", "run.seed"] {
-        assert!(page.contains(words), "{words}");
-    }
-    assert!(!page.contains("run.steps"));
-    runs.push(read_run(&paths[0]).unwrap());
-    assert!(matches!(html(&runs), Err(Error::RunCount { count: 3 })));
-}
-
-#[test]
-fn differences_of_two_runs_have_a_column() {
-    let folder = tempfile::tempdir().unwrap();
-    let paths = ["one", "two"].map(|name| folder.path().join(name));
-    whole(&paths[0], "");
-    whole(&paths[1], "");
-    let events = fs::read_to_string(paths[1].join("events.jsonl")).unwrap();
-    let faster = events.replace(
-        "\"tokens_per_second\":1000.0",
-        "\"tokens_per_second\":1500.0",
-    );
-    fs::write(paths[1].join("events.jsonl"), faster).unwrap();
-    let runs: Vec<_> = paths.iter().map(|path| read_run(path).unwrap()).collect();
-    let page = html(&runs).unwrap();
-    assert!(page.contains("<th>B against A</th>"));
-    let speed = page.lines().find(|line| line.contains("Speed, median"));
-    assert!(speed.unwrap().ends_with(">1.50 ×</td></tr>"), "{speed:?}");
-    let bubble = page.lines().find(|line| line.contains("Bubble, median"));
-    assert!(
-        bubble.unwrap().ends_with(">+0 points</td></tr>"),
-        "{bubble:?}"
-    );
-}
-
-#[test]
-fn many_kept_steps_are_folded_and_devices_name_their_step() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run");
-    whole(&path, "");
-    let schedule = gpipe(2, MICRO_BATCHES).unwrap();
-    let mut run = RunFolder::reopen(&path, (), "", 4, now()).unwrap();
-    let mut tracer = Tracer::new(record(&schedule), usize::MAX, |_| true);
-    assert_eq!(tracer.resume(&run, 3).unwrap(), None);
-    train(&mut run, &mut tracer, &schedule, &[4, 5, 6, 7]);
-    let page = html(&[read_run(&path).unwrap()]).unwrap();
-    let (open, rest) = page
-        .split_once("<summary>5 more measured steps</summary>")
-        .unwrap();
-    let (folded, _) = rest.split_once("</details>").unwrap();
-    assert_eq!(folded.matches("Measured, step").count(), 5);
-    assert!(open.contains("step 7, device 0</span>") && open.contains("step 7, device 1</span>"));
-}
-
-#[test]
-fn devices_of_several_processes_have_their_hosts() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run");
-    whole(&path, "");
-    let schedule = gpipe(2, MICRO_BATCHES).unwrap();
-    let mut run = RunFolder::reopen(&path, (), "", 4, now()).unwrap();
-    let mut record = record(&schedule);
-    record.hosts = vec!["node1, rank 0".to_owned(), "node2, rank 1".to_owned()];
-    let mut tracer = Tracer::new(record, usize::MAX, |_| true);
-    train(&mut run, &mut tracer, &schedule, &[4]);
-    let page = html(&[read_run(&path).unwrap()]).unwrap();
-    assert!(page.contains("step 4, device 1, cuda:1 (node2, rank 1)</span>"));
-}
-
-#[test]
-fn without_a_measured_step_the_prediction_has_no_seconds() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run");
-    let schedule = gpipe(2, MICRO_BATCHES).unwrap();
-    let run = NewRun::at(&path, false)
-        .unwrap()
-        .make("", now())
-        .unwrap()
-        .begin(())
-        .unwrap();
-    Tracer::new(record(&schedule), 1, |_| true)
-        .write(&run)
-        .unwrap();
-    let page = html(&[read_run(&path).unwrap()]).unwrap();
-    assert!(page.contains("Predicted, as shares of the step: none was measured"));
-    assert!(page.contains("\"relative\":true") && !page.contains("FLOP/s"));
-    // Each of two equal stages works 12 of the step's 15 units of time.
-    assert_eq!(
-        page.matches(">80 %</td>").count(),
-        2,
-        "the table of the cut"
-    );
-    assert!(!page.contains(" ms</td>"));
-    // Beside a run that was measured, its picture is as long as that.
-    whole(&folder.path().join("other"), "");
-    let runs = [&path, &folder.path().join("other")].map(|path| read_run(path).unwrap());
-    let page = html(&runs).unwrap();
-    assert!(page.contains("\"relative\":true") && page.contains("\"relative\":false"));
-}
-
-#[test]
 fn a_resumed_run_keeps_the_steps_of_the_same_plan() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");
@@ -373,39 +271,6 @@ fn steps_that_a_resume_lost_are_not_reported() {
     assert_eq!(run.evaluations, []);
     assert_eq!(run.end, None);
     assert!(run.notes[0].contains("has not ended"), "{:?}", run.notes);
-}
-
-#[test]
-fn a_loss_of_any_size_is_a_figure() {
-    let folder = tempfile::tempdir().unwrap();
-    let paths = ["one", "two"].map(|name| folder.path().join(name));
-    for path in &paths {
-        whole(path, "");
-        let events = fs::read_to_string(path.join("events.jsonl")).unwrap();
-        let events = events.replace("\"loss\":1.3333333333333333", "\"loss\":1e300");
-        let events = events.replace("\"loss\":4.0", "\"loss\":-1e300");
-        fs::write(path.join("events.jsonl"), events).unwrap();
-        let page = html(&[read_run(path).unwrap()]).unwrap();
-        assert!(page.contains("-1.000e300 → 1.000e300"));
-    }
-    let runs = paths.map(|path| read_run(&path).unwrap());
-    assert!(!html(&runs).unwrap().contains("00000000000000000000"));
-}
-
-#[test]
-fn huge_numbers_of_a_record_are_shown() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run");
-    let mut record = record(&looped_bfs(1, 2, 4).unwrap());
-    record.parameter_bytes = Some([u64::MAX, 4, 8]);
-    for stage in &mut record.stages {
-        stage.limit_bytes = Some(u64::MAX);
-    }
-    whole(&path, "");
-    let run = RunFolder::reopen(&path, (), "", 4, now()).unwrap();
-    Tracer::new(record, 1, |_| true).write(&run).unwrap();
-    let page = html(&[read_run(&path).unwrap()]).unwrap();
-    assert!(page.contains("18446744073709551615 bytes a parameter"));
 }
 
 /// An evaluation of a model that is not trained has no step.
