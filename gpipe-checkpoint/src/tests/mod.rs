@@ -8,6 +8,7 @@ mod faults;
 mod finding;
 mod pipeline;
 mod ranks;
+mod runs;
 mod saving;
 mod whose;
 

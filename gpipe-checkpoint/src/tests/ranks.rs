@@ -12,8 +12,8 @@ use gpipe_sched::{InMemory, Parcel, World};
 use gpipe_tensor::{DeviceId, Host, safetensors};
 
 use super::disk::{MemoryDisk, PlantedFault};
-use super::finding::{bits, restore, saver, snapshot};
 use super::pipeline::{self, OPTIMIZER, WEIGHTS, assembled, weights};
+use super::runs::{bits, restore, saver, snapshot};
 use super::{HOME, home};
 use crate::fs::Fs;
 use crate::saver::Writer;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::finding::{MAX, run, saver, snapshot};
 use super::pipeline::assembled;
+use super::runs::{MAX, run, saver, snapshot};
 use crate::{Error, FOLDER, Fault, Identity, Location, RUN, STATE, check, find, locate, resume};
 
 /// A run of that identity with the checkpoints of these steps.
