@@ -24,6 +24,7 @@ mod masks;
 mod mends;
 mod models;
 mod parity;
+mod pictures;
 mod plan;
 mod ranks;
 mod recommended;
