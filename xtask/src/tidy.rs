@@ -5,6 +5,7 @@
 
 mod circles;
 mod code;
+mod items;
 mod layout;
 mod manifests;
 mod map;
