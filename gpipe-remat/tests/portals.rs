@@ -1,8 +1,10 @@
 //! Portals: tensors that pass whole stages go straight from the stage that gives them to the one that takes
 //! them, at the same bits, and cost the stages between nothing.
 
-use gpipe_layers::layers::{Add, At, Embedding, Fork, Layout, Linear, Permute};
-use gpipe_layers::{Flow, Layer, Loss, Optimizer, Sgd};
+#[path = "portals/nets.rs"]
+mod nets;
+
+use gpipe_layers::{Flow, Loss, Optimizer, Sgd};
 use gpipe_partition::CutRule;
 use gpipe_remat::{
     Assembled, Assembly, AssemblyBuilder, ModelCosts, ParameterBytes, Policy, Portals, Target,
@@ -12,86 +14,12 @@ use gpipe_sched::{
     InMemory, Portal, Schedule, World, gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1, zb_v,
 };
 use gpipe_tensor::{DType, DeviceId, Host, Tensor};
+use nets::{Net, WIDTH, long, nested, nets, wide};
 
-const WIDTH: usize = 6;
 /// Uneven: micro-batches of three samples and of two.
 const SAMPLES: usize = 11;
 const MICRO_BATCHES: usize = 4;
 const STEPS: u64 = 2;
-
-type Layers = Vec<Box<dyn Layer>>;
-type Net = fn() -> Layers;
-
-fn linear(i: usize) -> Linear {
-    Linear::new(format!("linear{i}"), WIDTH, WIDTH, Layout::OutIn)
-}
-
-/// A skip over `length` layers, which stands at place 0 or 1 of the flow.
-fn long(length: usize, place: usize) -> Layers {
-    let mut layers: Layers = vec![Box::new(linear(0)), Box::new(Fork::new("fork"))];
-    layers.extend((1..=length).map(|i| Box::new(At::new([1 - place], linear(i))) as _));
-    layers.push(Box::new(Add::new("add")));
-    layers.push(Box::new(linear(length + 1)));
-    layers
-}
-
-/// Skips within each other, as of a U-Net of this many levels.
-fn nested(levels: usize) -> Layers {
-    let mut layers: Layers = Vec::new();
-    for i in 0..levels {
-        layers.push(Box::new(linear(i)));
-        layers.push(Box::new(Fork::new(format!("fork{i}"))));
-    }
-    layers.push(Box::new(linear(levels)));
-    for i in 0..levels {
-        layers.push(Box::new(Add::new(format!("add{i}"))));
-        layers.push(Box::new(linear(levels + 1 + i)));
-    }
-    layers
-}
-
-/// Skips that cross: the first is taken first.
-fn crossing() -> Layers {
-    let at = |i: usize| -> Box<dyn Layer> { Box::new(At::new([0], linear(i))) };
-    vec![
-        Box::new(linear(0)),
-        Box::new(Fork::new("fork0")),
-        at(1),
-        Box::new(Fork::new("fork1")),
-        at(2),
-        at(3),
-        Box::new(Permute::new("permute", [0, 2, 1])),
-        Box::new(Add::new("add0")),
-        at(4),
-        at(5),
-        Box::new(Add::new("add1")),
-        Box::new(linear(6)),
-    ]
-}
-
-/// Indices that enter with the floats, behind them, and are taken by the last layers.
-fn indices() -> Layers {
-    let mut layers: Layers = (0..6)
-        .map(|i| Box::new(At::new([0], linear(i))) as _)
-        .collect();
-    layers.push(Box::new(At::new(
-        [1],
-        Embedding::new("embedding", 5, WIDTH, 0.5),
-    )));
-    layers.push(Box::new(Add::new("add")));
-    layers
-}
-
-/// A net, and whether it takes indices beside the floats.
-fn nets() -> Vec<(&'static str, Net, bool)> {
-    vec![
-        ("long, place 0", || long(6, 0), false),
-        ("long, place 1", || long(6, 1), false),
-        ("nested", || nested(3), false),
-        ("crossing", crossing, false),
-        ("indices", indices, true),
-    ]
-}
 
 /// `[samples, 1, WIDTH]`, and indices `[samples, 1]` if wanted.
 fn input(samples: usize, indices: bool) -> Vec<Flow> {
@@ -261,30 +189,6 @@ fn portals_give_the_same_bits_and_the_predicted_bytes() {
         }
     }
     assert!(portals_seen > 300, "{portals_seen}");
-}
-
-/// One wide tensor passes two stages of a narrow net: fewer bytes are in the flows and on these stages than it has.
-fn wide(skip: bool) -> Layers {
-    const WIDE: usize = 512;
-    let narrow = |i: usize| Linear::new(format!("narrow{i}"), 2, 2, Layout::OutIn);
-    let mut layers: Layers = vec![Box::new(Linear::new("widen", WIDTH, WIDE, Layout::OutIn))];
-    if skip {
-        layers.push(Box::new(Fork::new("fork")));
-    }
-    layers.push(Box::new(At::new(
-        [0],
-        Linear::new("in", WIDE, 2, Layout::OutIn),
-    )));
-    layers.extend((0..2).map(|i| Box::new(At::new([0], narrow(i))) as _));
-    layers.push(Box::new(At::new(
-        [0],
-        Linear::new("out", 2, WIDE, Layout::OutIn),
-    )));
-    if skip {
-        layers.push(Box::new(Add::new("add")));
-    }
-    layers.push(Box::new(Linear::new("end", WIDE, WIDTH, Layout::OutIn)));
-    layers
 }
 
 #[test]
