@@ -23,21 +23,21 @@ pub enum Precision {
     /// Single-precision factors.
     #[default]
     Single,
-    /// Factors rounded to bf16 (8 bits) in products with at least 16 rows, 16 columns and 32 terms, which
-    /// AMX computes.
+    /// Factors rounded to bf16 (8 bits) in products with at least 16 rows, 16 columns and 32 terms where AMX computes
+    /// them, and 64 rows, 32 columns and 32 terms where vectors do; attention keeps those of single precision.
     Bf16,
 }
 
 impl Precision {
-    /// Whether this processor supports products of this precision: `Single` always, `Bf16` where AMX is
-    /// available (on Linux).
+    /// Whether this processor supports products of this precision: `Single` always, `Bf16` where it has AVX512-BF16, or
+    /// AMX (on Linux).
     pub fn is_available(self) -> bool {
         self.is_available_with(InstructionSet::Best)
     }
 
     /// Whether products of this precision are supported on this processor within `instructions`.
     pub fn is_available_with(self, instructions: InstructionSet) -> bool {
-        self == Self::Single || instructions.uses_amx()
+        self == Self::Single || instructions.multiplies_bf16()
     }
 }
 
@@ -103,13 +103,15 @@ impl Host {
     /// Like [`new`](Self::new), with matrix products of this precision.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and [`Error::Argument`] for bf16 on a processor without AMX, where it would
-    /// only be slower.
+    /// As [`new`](Self::new), and [`Error::Argument`] for bf16 on a processor that has no unit for it, where it
+    /// would only be slower.
     pub fn with(threads: usize, precision: Precision) -> Result<Self> {
         if !precision.is_available() {
             return Err(Error::Argument {
                 op: "bf16",
-                message: "this processor has no unit for it (AMX, on Linux): use f32".into(),
+                message:
+                    "this processor has no unit for it (AVX512-BF16, or AMX on Linux): use f32"
+                        .into(),
             });
         }
         let fail = |message: String| Error::Argument {
@@ -162,14 +164,14 @@ impl Host {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for a host of [`Precision::Bf16`] and a level without AMX, and if a device of
+    /// [`Error::Argument`] for a host of [`Precision::Bf16`] and a level without a unit for it, and if a device of
     /// this host is already open.
     pub fn with_instruction_set(mut self, instructions: InstructionSet) -> Result<Self> {
         if !self.precision().is_available_with(instructions) {
             return Err(Error::Argument {
                 op: "bf16",
                 message: format!(
-                    "the instruction set `{instructions}` has no unit for it (AMX): use f32, or `best`"
+                    "the instruction set `{instructions}` has no unit for it: use f32, or `best`"
                 ),
             });
         }
@@ -410,18 +412,18 @@ mod tests {
     }
 
     #[test]
-    fn bf16_is_refused_where_amx_is_switched_off() {
-        assert!(!Precision::Bf16.is_available_with(InstructionSet::Avx512));
-        assert!(Precision::Single.is_available_with(InstructionSet::Avx512));
+    fn bf16_is_refused_where_its_units_are_switched_off() {
+        assert!(!Precision::Bf16.is_available_with(InstructionSet::Avx2));
+        assert!(Precision::Single.is_available_with(InstructionSet::Avx2));
         let Ok(host) = Host::with(1, Precision::Bf16) else {
-            return; // A processor without AMX refuses it in any case.
+            return; // A processor without them refuses it in any case.
         };
         assert_eq!(
-            host.with_instruction_set(InstructionSet::Avx512)
+            host.with_instruction_set(InstructionSet::Avx2)
                 .err()
                 .unwrap()
                 .to_string(),
-            "bf16: the instruction set `avx512` has no unit for it (AMX): use f32, or `best`"
+            "bf16: the instruction set `avx2` has no unit for it: use f32, or `best`"
         );
     }
 

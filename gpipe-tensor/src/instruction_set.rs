@@ -33,6 +33,12 @@ impl InstructionSet {
             Self::Avx512 | Self::Avx2 => false,
         }
     }
+
+    /// Whether matrix products under this level can take factors of bf16: by AMX, or by vectors of AVX-512 that
+    /// multiply pairs of them.
+    pub(crate) fn multiplies_bf16(self) -> bool {
+        self.uses_amx() || self != Self::Avx2 && has_bf16_vectors()
+    }
 }
 
 impl fmt::Display for InstructionSet {
@@ -56,6 +62,14 @@ impl FromStr for InstructionSet {
             _ => Err(Error::UnknownInstructionSet(text.to_owned())),
         }
     }
+}
+
+/// Whether the processor has vectors of AVX-512 that multiply pairs of bf16 (AVX512-BF16).
+pub(crate) fn has_bf16_vectors() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    return is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    return false;
 }
 
 /// Whether this process may use AMX, the tile unit that multiplies numbers of bf16.

@@ -56,7 +56,7 @@ impl Gemm {
             return amx::run(device, self, begin, (a, b), c);
         }
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if let Some(instructions) = packed::takes(self, device.host().instruction_set()) {
+        if let Some(instructions) = packed::takes(self, device.host()) {
             return packed::run(instructions, device, self, begin, (a, b), c);
         }
         if self.is_faster_transposed(a, b) && !matches!(begin, Begin::Sum) {

@@ -137,7 +137,7 @@ fn copy_across<const WIDTH: usize>(
     (rows, size): (Range<usize>, usize),
     out: &mut [f32],
 ) {
-    pack::<WIDTH>(copying, matrix, (rows, 0..size), size, out);
+    pack::<WIDTH, 1>(copying, matrix, (rows, 0..size), size, out);
 }
 
 /// Copies rows of a matrix to panels of `WIDTH` of their elements, with room for `depth` rows.
@@ -148,7 +148,7 @@ fn copy_to_panels<const WIDTH: usize>(
     depth: usize,
     out: &mut [f32],
 ) {
-    pack::<WIDTH>(copying, matrix.transposed(), (0..size, rows), depth, out);
+    pack::<WIDTH, 1>(copying, matrix.transposed(), (0..size, rows), depth, out);
 }
 
 /// Copies queries, which lie in the lanes of rows of vectors, to rows of `out` from `first` on, multiplied by a factor each.

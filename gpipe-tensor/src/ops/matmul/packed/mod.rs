@@ -8,6 +8,9 @@
 //! the second-level cache, `gemm` is as fast or faster, since it copies less. By AVX-512 on a Zen 5 steps of two models
 //! take 0.95 to 0.98 of their time with `gemm`. There, reading rows of a in place takes 1 to 2 % longer than copying them.
 //!
+//! With [`Precision::Bf16`], operands are rounded to the nearest bf16 when they are packed, two inner elements in the place
+//! of a float, and a step multiplies both.
+//!
 //! Sums are cut into runs by the number of inner elements alone. So the bits of an element depend neither on threads
 //! nor on the rows and columns around it.
 
@@ -26,11 +29,11 @@ use super::matrix::{Begin, Gemm, Matrix, MatrixMut};
 use crate::instruction_set::InstructionSet;
 use crate::ops::scratch::{Scratch, Spare};
 use crate::parallel::{even_parts, for_each_in_parts, threads_for};
-use crate::{Device, Result};
-use kernel::Product;
+use crate::{Device, Host, Precision, Result};
+use kernel::{Bf16Pairs, Multiply, Product};
 use pack::pack;
 
-/// The most inner elements of a panel: 16 KiB for the 16 columns of AVX2, half of a first-level cache; 32 KiB for the 32
+/// The most steps of a panel, of an inner element each or of two: 16 KiB for the 16 columns of AVX2, half of a first-level cache; 32 KiB for the 32
 /// of AVX-512, two thirds of that of a Zen 5, where 192 take up to 3 % longer.
 const DEPTH: usize = 256;
 /// The most rows of a work item: with [`DEPTH`] 72 KiB, which fits a second-level cache of 256 KiB.
@@ -60,11 +63,15 @@ impl Instructions {
 }
 
 /// The instructions, if this product is computed here: the processor has them, and the product is large enough to make
-/// up for the copies of its operands.
-pub(super) fn takes(gemm: Gemm, allowed: InstructionSet) -> Option<Instructions> {
+/// up for the copies of its operands, or is one of those that [`Precision::Bf16`] is for.
+pub(super) fn takes(gemm: Gemm, host: &Host) -> Option<Instructions> {
     let Gemm { m, n, k, scale, .. } = gemm;
-    match m >= 192 && n >= 128 && k >= 64 && scale == 1.0 {
-        true => Instructions::of(allowed),
+    let least = match host.precision() {
+        Precision::Single => (192, 128, 64),
+        Precision::Bf16 => (64, 32, 32),
+    };
+    match m >= least.0 && n >= least.1 && k >= least.2 && scale == 1.0 {
+        true => Instructions::of(host.instruction_set()),
         false => None,
     }
 }
@@ -83,26 +90,32 @@ pub(super) fn run(
 ) -> Result<()> {
     match instructions {
         Instructions::Avx2(simd) => {
-            run_with::<_, 6, 16>((simd, simd), device, gemm, begin, operands, c)
+            run_with::<_, 6, 16, 1>((simd, simd), device, gemm, begin, operands, c)
         }
-        Instructions::Avx512(simd) => {
-            run_with::<_, 12, 32>((simd, *simd), device, gemm, begin, operands, c)
-        }
+        Instructions::Avx512(simd) => match Bf16Pairs::new(simd) {
+            Some(pairs) if device.host().precision() == Precision::Bf16 => {
+                run_with::<_, 12, 32, 2>((pairs, *simd), device, gemm, begin, operands, c)
+            }
+            _ => run_with::<_, 12, 32, 1>((simd, *simd), device, gemm, begin, operands, c),
+        },
     }
 }
 
-/// As [`run`], by tiles of this many rows and columns (two vectors), whose sums take three quarters of the registers.
-fn run_with<S: Simd, const TILE_ROWS: usize, const TILE_COLUMNS: usize>(
-    (simd, copying): (S, V3),
+/// As [`run`], by tiles of this many rows and columns (two vectors), whose sums take three quarters of the registers, and steps of
+/// `INNER` inner elements.
+fn run_with<M: Multiply, const TILE_ROWS: usize, const TILE_COLUMNS: usize, const INNER: usize>(
+    (multiply, copying): (M, V3),
     device: &Device,
     gemm: Gemm,
     begin: Begin<'_>,
     (a, b): (Matrix<'_>, Matrix<'_>),
     mut c: MatrixMut<'_>,
 ) -> Result<()> {
+    const { assert!(INNER == M::INNER && TILE_COLUMNS == 2 * M::Simd::F32_LANES) };
     let Gemm { m, n, k, .. } = gemm;
+    let steps = k.div_ceil(INNER);
     let threads = threads_for(device, gemm.multiplications());
-    let depth = evenly(k, DEPTH, 8);
+    let depth = evenly(steps, DEPTH, 8);
     let threads_rows: Vec<Vec<Range<usize>>> = even_parts(m.div_ceil(TILE_ROWS), threads)
         .map(|tiles| rows_of_items(tiles, (ROWS / TILE_ROWS, threads), (TILE_ROWS, m)))
         .collect();
@@ -110,17 +123,17 @@ fn run_with<S: Simd, const TILE_ROWS: usize, const TILE_COLUMNS: usize>(
     let items = all_rows().count();
     let most = all_rows().map(|rows| rows.len()).max().unwrap_or(0);
     let width = evenly(n, COLUMNS, TILE_COLUMNS);
-    let at_once = (PACKED / (width * depth)).clamp(1, k.div_ceil(depth));
+    let at_once = (PACKED / (width * depth)).clamp(1, steps.div_ceil(depth));
     let mut packed = Scratch::take(device, at_once * width * depth)?;
     let blocks = Spare::new(device, items, most.next_multiple_of(TILE_ROWS) * depth)?;
     let pack_columns = |place, room: &mut [f32]| {
-        pack::<TILE_COLUMNS>(copying, b.transposed(), place, depth, room);
+        pack::<TILE_COLUMNS, INNER>(copying, b.transposed(), place, depth, room);
     };
     for columns in runs(0..n, width) {
-        for several in runs(0..k, at_once * depth) {
+        for several in runs(0..k, at_once * depth * INNER) {
             let parts: Vec<Vec<Part<'_>>> = packed
                 .chunks_exact_mut(columns.len().next_multiple_of(TILE_COLUMNS) * depth)
-                .zip(runs(several.clone(), depth))
+                .zip(runs(several.clone(), depth * INNER))
                 .map(|(packed, inner)| {
                     let columns = runs(columns.clone(), PART);
                     let part = |(columns, room)| Part::new(columns, inner.clone(), room);
@@ -139,17 +152,23 @@ fn run_with<S: Simd, const TILE_ROWS: usize, const TILE_COLUMNS: usize>(
                 blocks.lend(|block| {
                     for parts in &parts {
                         let inner = parts[0].inner.clone();
-                        pack::<TILE_ROWS>(copying, a, (rows.clone(), inner.clone()), depth, block);
+                        pack::<TILE_ROWS, INNER>(
+                            copying,
+                            a,
+                            (rows.clone(), inner.clone()),
+                            depth,
+                            block,
+                        );
                         // Threads begin with different parts, lest they wait for each other's copies.
                         let (later, first) = parts.split_at(thread * parts.len() / threads);
                         for part in first.iter().chain(later) {
                             let columns = part.columns.clone();
-                            let product = Product::<S, TILE_ROWS> {
-                                simd,
+                            let product = Product::<M, TILE_ROWS> {
+                                multiply,
                                 a: block,
                                 b: part.packed(pack_columns),
                                 depth,
-                                steps: inner.len(),
+                                steps: inner.len().div_ceil(INNER),
                                 size: (rows.len(), columns.len()),
                                 begin: begin.at(inner.start == 0).from(columns.start),
                             };

@@ -14,15 +14,20 @@ const AHEAD: usize = 16;
 const LINE: usize = 16;
 
 /// Copies the inner elements `inner` of some rows of an operand (or of the columns of a transposed one) to panels of
-/// `WIDTH` rows with room for `depth` inner elements: in a panel first the first one of each row, then the second ones
+/// `WIDTH` rows with room for `depth` steps: in a panel first the first one of each row, then the second ones
 /// and so on. Zeros stand for rows that the last panel lacks.
-pub(in crate::ops) fn pack<const WIDTH: usize>(
+///
+/// A step is an inner element (`INNER` = 1), or a pair of them (2), each rounded to bf16, of which the second may be
+/// missing at the end.
+pub(in crate::ops) fn pack<const WIDTH: usize, const INNER: usize>(
     simd: V3,
     operand: Matrix<'_>,
     (rows, inner): (Range<usize>, Range<usize>),
     depth: usize,
     out: &mut [f32],
 ) {
+    const { assert!(INNER == 1 || INNER == 2) };
+    let steps = inner.len().div_ceil(INNER);
     let (row_stride, inner_stride) = operand.strides();
     let floats = &operand.floats()[rows.start * row_stride + inner.start * inner_stride..];
     let whole = match row_stride {
@@ -30,69 +35,104 @@ pub(in crate::ops) fn pack<const WIDTH: usize>(
         _ => 0,
     };
     if whole > 0 {
-        simd.vectorize(InColumns::<WIDTH> {
+        simd.vectorize(InColumns::<WIDTH, INNER> {
             floats,
             inner_stride,
             panels: whole,
             depth,
-            steps: inner.len(),
+            inner: inner.len(),
             out,
         });
     }
     let panels = out.chunks_exact_mut(depth * WIDTH);
     for (out, first) in panels.zip((0..rows.len()).step_by(WIDTH)).skip(whole) {
-        simd.vectorize(Panel::<WIDTH> {
+        simd.vectorize(Panel::<WIDTH, INNER> {
             simd,
             floats: &floats[first * row_stride..],
             row_stride,
             inner_stride,
             rows: WIDTH.min(rows.len() - first),
-            out: &mut out[..inner.len() * WIDTH],
+            inner: inner.len(),
+            out: &mut out[..steps * WIDTH],
         });
     }
 }
 
 /// Whole panels of an operand that lies in columns: a part of a column is read in one go for all of them.
-struct InColumns<'a, const WIDTH: usize> {
+struct InColumns<'a, const WIDTH: usize, const INNER: usize> {
     /// The operand from the first element on.
     floats: &'a [f32],
     inner_stride: usize,
     panels: usize,
     depth: usize,
-    steps: usize,
+    inner: usize,
     out: &'a mut [f32],
 }
 
-impl<const WIDTH: usize> NullaryFnOnce for InColumns<'_, WIDTH> {
+impl<const WIDTH: usize, const INNER: usize> NullaryFnOnce for InColumns<'_, WIDTH, INNER> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
         let width = self.panels * WIDTH;
-        for i in 0..self.steps {
-            for line in (0..width).step_by(LINE) {
-                fetch(self.floats, (i + AHEAD) * self.inner_stride + line);
+        let column = |inner: usize| {
+            let column = &self.floats[inner * self.inner_stride..][..width];
+            column.as_chunks::<WIDTH>().0
+        };
+        for (i, first) in (0..self.inner).step_by(INNER).enumerate() {
+            for ahead in first + AHEAD..first + AHEAD + INNER {
+                for line in (0..width).step_by(LINE) {
+                    fetch(self.floats, ahead * self.inner_stride + line);
+                }
             }
-            let column = &self.floats[i * self.inner_stride..][..width];
-            for (panel, from) in column.as_chunks::<WIDTH>().0.iter().enumerate() {
-                self.out[(panel * self.depth + i) * WIDTH..][..WIDTH].copy_from_slice(from);
+            let second = (INNER == 2 && first + 1 < self.inner).then(|| column(first + 1));
+            for (panel, from) in column(first).iter().enumerate() {
+                let out = &mut self.out[(panel * self.depth + i) * WIDTH..][..WIDTH];
+                match second {
+                    Some(second) => {
+                        let pairs = from.iter().zip(&second[panel]);
+                        for (out, (low, high)) in out.iter_mut().zip(pairs) {
+                            *out = pair(*low, *high);
+                        }
+                    }
+                    None if INNER == 2 => {
+                        for (out, low) in out.iter_mut().zip(from) {
+                            *out = pair(*low, 0.0);
+                        }
+                    }
+                    None => out.copy_from_slice(from),
+                }
             }
         }
     }
 }
 
+/// Two floats rounded to the nearest bf16, ties to even, in the bits of one; what is not a number stays so.
+#[inline(always)]
+fn pair(low: f32, high: f32) -> f32 {
+    let nearest = |x: f32| {
+        let bits = x.to_bits();
+        match x.is_nan() {
+            true => bits | 1 << 22,
+            false => bits.wrapping_add(0x7FFF + (bits >> 16 & 1)),
+        }
+    };
+    f32::from_bits(nearest(low) >> 16 | nearest(high) & 0xFFFF_0000)
+}
+
 /// One panel.
-struct Panel<'a, const WIDTH: usize> {
+struct Panel<'a, const WIDTH: usize, const INNER: usize> {
     simd: V3,
     /// The operand from the first element on.
     floats: &'a [f32],
     row_stride: usize,
     inner_stride: usize,
     rows: usize,
+    inner: usize,
     out: &'a mut [f32],
 }
 
-impl<const WIDTH: usize> NullaryFnOnce for Panel<'_, WIDTH> {
+impl<const WIDTH: usize, const INNER: usize> NullaryFnOnce for Panel<'_, WIDTH, INNER> {
     type Output = ();
 
     #[inline(always)]
@@ -109,35 +149,52 @@ impl<const WIDTH: usize> NullaryFnOnce for Panel<'_, WIDTH> {
     }
 }
 
-impl<const WIDTH: usize> Panel<'_, WIDTH> {
-    /// Copies all inner elements from this one on.
+impl<const WIDTH: usize, const INNER: usize> Panel<'_, WIDTH, INNER> {
+    /// Copies all steps from this one on.
     #[inline(always)]
     fn one_by_one(&mut self, first: usize) {
         let out = self.out.as_chunks_mut::<WIDTH>().0.iter_mut();
         for (i, out) in out.enumerate().skip(first) {
-            let from = self.floats[i * self.inner_stride..].iter();
-            let from = from.step_by(self.row_stride);
-            for (out, from) in out[..self.rows].iter_mut().zip(from) {
-                *out = *from;
+            let column = |inner: usize| {
+                let from = self.floats[inner * self.inner_stride..].iter();
+                from.step_by(self.row_stride)
+            };
+            let first = column(i * INNER);
+            let out = out[..self.rows].iter_mut().zip(first);
+            if INNER == 1 {
+                out.for_each(|(out, from)| *out = *from);
+            } else if i * INNER + 1 < self.inner {
+                let second = column(i * INNER + 1);
+                out.zip(second)
+                    .for_each(|((out, low), high)| *out = pair(*low, *high));
+            } else {
+                out.for_each(|(out, low)| *out = pair(*low, 0.0));
             }
         }
     }
 
-    /// Copies rows that lie one float after the other by transposing squares of 8; returns how many inner elements
-    /// that was.
+    /// Copies rows that lie one float after the other by transposing squares of 8 steps; returns how many steps that was.
     #[inline(always)]
     fn in_squares(&mut self) -> usize {
+        let count = self.inner / (LANES * INNER);
         let squares = self.out.chunks_exact_mut(LANES * WIDTH);
-        let count = squares.len();
-        for (square, out) in squares.enumerate() {
+        for (square, out) in squares.take(count).enumerate() {
             // The last rows first: where they are fewer than a vector, it reaches into the next column.
             for first in (0..WIDTH).step_by(LANES).rev() {
                 let rows = LANES.min(WIDTH - first);
                 let mut columns = [[0.0; LANES]; LANES];
                 for (i, row) in columns[..rows].iter_mut().enumerate() {
-                    let place = (first + i) * self.row_stride + square * LANES;
+                    let place = (first + i) * self.row_stride + square * LANES * INNER;
                     fetch(self.floats, place + WIDTH * self.row_stride);
-                    row.copy_from_slice(&self.floats[place..][..LANES]);
+                    let from = &self.floats[place..][..LANES * INNER];
+                    if INNER == 1 {
+                        row.copy_from_slice(from);
+                    } else {
+                        let pairs = from.as_chunks::<2>().0;
+                        for (out, [low, high]) in row.iter_mut().zip(pairs) {
+                            *out = pair(*low, *high);
+                        }
+                    }
                 }
                 let columns = transposed(self.simd, columns);
                 // Whole vectors, though rows may be fewer: what follows overwrites what is too much.

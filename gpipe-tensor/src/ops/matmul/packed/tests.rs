@@ -1,7 +1,8 @@
 //! Products by vectors compared with double precision, and their bits in parts.
 
 use super::*;
-use crate::testing::{limited, random_values};
+use crate::testing::random_values;
+use crate::{DeviceId, Host};
 
 /// (m, n, k): exact tiles, edges of tiles, several runs of columns and of inner elements, a few steps.
 const SIZES: [(usize, usize, usize); 6] = [
@@ -13,14 +14,30 @@ const SIZES: [(usize, usize, usize); 6] = [
     (7, 17, 3),
 ];
 
-/// All instructions that this processor has; else reports that there is nothing to test.
-fn instructions() -> Vec<Instructions> {
+/// All instructions that this processor has, and the precisions of their factors; else reports that there is nothing to test.
+fn instructions() -> Vec<(Instructions, Precision)> {
     let avx2 = V3::try_new().map(Instructions::Avx2);
     let avx512 = V4::try_new().map(Instructions::Avx512);
+    let pairs = V4::try_new().filter(|&simd| Bf16Pairs::new(simd).is_some());
     if avx2.is_none() {
         eprintln!("skipped: this processor has no AVX2");
     }
-    avx2.into_iter().chain(avx512).collect()
+    if pairs.is_none() {
+        eprintln!("skipped: this processor has no AVX512-BF16");
+    }
+    let single = avx2.into_iter().chain(avx512);
+    let single = single.map(|instructions| (instructions, Precision::Single));
+    let pairs = pairs.map(|simd| (Instructions::Avx512(simd), Precision::Bf16));
+    single.chain(pairs).collect()
+}
+
+/// What becomes of a float: the nearest bf16, ties to even, or itself.
+fn rounded(precision: Precision, x: f32) -> f32 {
+    let bits = x.to_bits();
+    match precision {
+        Precision::Single => x,
+        Precision::Bf16 => f32::from_bits((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF_0000),
+    }
 }
 
 /// A matrix of `rows` by `columns` as it lies in memory: in rows, in columns, or with room between all elements.
@@ -39,7 +56,7 @@ fn operand(floats: &[f32], rows: usize, columns: usize, layout: usize) -> Matrix
 
 /// The product in rows of n + 3 floats, on this many threads.
 fn product(
-    instructions: Instructions,
+    (instructions, precision): (Instructions, Precision),
     gemm: Gemm,
     threads: usize,
     begin: Begin<'_>,
@@ -47,7 +64,8 @@ fn product(
 ) -> Vec<f32> {
     let stride = gemm.n + 3;
     let mut c = random_values(gemm.m * stride, 3);
-    let device = limited(threads, InstructionSet::Best);
+    let host = Host::with(threads, precision).unwrap();
+    let device = host.device(DeviceId::Cpu).unwrap();
     let out = MatrixMut::new(&mut c, stride);
     run(instructions, &device, gemm, begin, operands, out).unwrap();
     c
@@ -85,7 +103,9 @@ fn products_equal_double_precision_for_every_layout_and_beginning() {
                     };
                     let terms = (0..k).map(|l| {
                         let a = a.floats[i * a.row_stride + l * a.column_stride];
-                        f64::from(a) * f64::from(b.floats[l * b.row_stride + j * b.column_stride])
+                        let b = b.floats[l * b.row_stride + j * b.column_stride];
+                        let [a, b] = [a, b].map(|x| f64::from(rounded(instructions.1, x)));
+                        a * b
                     });
                     let (sum, size) = terms.fold((begin, begin.abs()), |(sum, size), x| {
                         (sum + x, size + x.abs())
@@ -135,23 +155,65 @@ fn neither_threads_nor_other_rows_and_columns_change_the_bits_of_an_element() {
 }
 
 #[test]
+fn pairs_of_what_is_not_finite_stay_so_and_halves_go_to_even() {
+    let Some(simd) = V4::try_new().filter(|&simd| Bf16Pairs::new(simd).is_some()) else {
+        eprintln!("skipped: this processor has no AVX512-BF16");
+        return;
+    };
+    let (m, n, k) = (24, 40, 65);
+    let of = |values: Vec<f32>| {
+        let ones = vec![1.0; k * n];
+        let operands = (Matrix::new(&values, k), Matrix::new(&ones, n));
+        let instructions = (Instructions::Avx512(simd), Precision::Bf16);
+        product(instructions, Gemm::new(m, n, k), 1, Begin::Zero, operands)
+    };
+    // The least bits of a NaN are all that tells it from infinity.
+    let low_bits = f32::from_bits(0x7F80_0001);
+    for bad in [f32::NAN, f32::from_bits(u32::MAX), low_bits] {
+        for place in [7, k - 1] {
+            let mut values = vec![1.0; m * k];
+            values[5 * k + place] = bad;
+            for (row, c) in of(values).chunks(n + 3).enumerate() {
+                assert!(c[..n].iter().all(|x| x.is_nan() == (row == 5)), "{bad}");
+            }
+        }
+    }
+    for (value, expected) in [
+        (f32::INFINITY, f32::INFINITY),
+        (f32::MAX, f32::INFINITY),
+        (1.0 + 1.0 / 256.0, 1.0),
+        (1.0 + 3.0 / 256.0, 1.0 + 1.0 / 64.0),
+        (-2.0, -2.0),
+    ] {
+        let mut values = vec![0.0; m * k];
+        values[23 * k + 64] = value;
+        assert_eq!(of(values)[23 * (n + 3)..][..n], [expected; 40]);
+    }
+}
+
+#[test]
 fn large_products_are_taken_by_the_best_instructions_allowed() {
-    let large = Gemm::new(192, 128, 64);
-    let takes = |gemm, allowed| match takes(gemm, allowed) {
-        Some(Instructions::Avx512(_)) => 16,
-        Some(Instructions::Avx2(_)) => 8,
-        None => 0,
+    let takes = |gemm, precision, allowed| {
+        let host = Host::with(1, precision).and_then(|host| host.with_instruction_set(allowed));
+        match takes(gemm, &host.unwrap()) {
+            Some(Instructions::Avx512(_)) => 16,
+            Some(Instructions::Avx2(_)) => 8,
+            None => 0,
+        }
     };
     let avx2 = if V3::try_new().is_some() { 8 } else { 0 };
     let best = if V4::try_new().is_some() { 16 } else { avx2 };
-    assert_eq!(takes(large, InstructionSet::Avx2), avx2);
-    assert_eq!(takes(large, InstructionSet::Avx512), best);
-    for small in [
-        Gemm { m: 191, ..large },
-        Gemm { n: 127, ..large },
-        Gemm { k: 63, ..large },
-    ] {
-        assert_eq!(takes(small, InstructionSet::Avx512), 0);
+    let single = (Precision::Single, Gemm::new(192, 128, 64));
+    let pairs = (Precision::Bf16, Gemm::new(64, 32, 32));
+    assert_eq!(takes(single.1, single.0, InstructionSet::Avx2), avx2);
+    let has_pairs = Precision::Bf16.is_available_with(InstructionSet::Avx512);
+    for (precision, least) in [single].into_iter().chain(has_pairs.then_some(pairs)) {
+        assert_eq!(takes(least, precision, InstructionSet::Avx512), best);
+        let Gemm { m, n, k, .. } = least;
+        for smaller in [(m - 1, n, k), (m, n - 1, k), (m, n, k - 1)] {
+            let smaller = Gemm::new(smaller.0, smaller.1, smaller.2);
+            assert_eq!(takes(smaller, precision, InstructionSet::Avx512), 0);
+        }
     }
 }
 
