@@ -10,6 +10,9 @@
 //! that does not hold they are cuts within their limits all the same, but a better one may be
 //! missed. Nothing panics, whatever an oracle answers.
 //!
+//! Packing asks a few times for each part. Only where parts differ and one has to end early, lest a later one find no
+//! layers, it asks for parts times layers in the worst case, and remembers as many answers.
+//!
 //! ```
 //! use gpipe_partition::search::{least_bottleneck, pack};
 //!

@@ -79,8 +79,9 @@ unsafe impl Send for Job {}
 unsafe impl Sync for Job {}
 
 impl Job {
-    /// Runs the work on a helper thread, unless the job is closed; whether it did.
-    pub fn help(&self) -> bool {
+    /// Runs the work on a helper thread, unless the job is closed; whether it did. `before_leaving` is called after the work,
+    /// while the owner still waits.
+    pub fn help(&self, before_leaving: impl FnOnce()) -> bool {
         let join = |state| (state & OPEN != 0).then_some(state + 1);
         let joined = (self.state).fetch_update(Ordering::Acquire, Ordering::Relaxed, join);
         if joined.is_err() {
@@ -91,6 +92,7 @@ impl Job {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
             self.panic().get_or_insert(panic);
         }
+        before_leaving();
         // What it wrote is seen by the owner, which reads the state.
         if self.state.fetch_sub(1, Ordering::Release) == 1 {
             self.owner.unpark();
@@ -131,7 +133,7 @@ mod tests {
     fn helper(job: &Arc<Job>) -> JoinHandle<()> {
         let job = job.clone();
         thread::spawn(move || {
-            job.help();
+            job.help(|| {});
         })
     }
 
@@ -145,7 +147,7 @@ mod tests {
         run(&work, |job| late.push(job.clone()));
         assert_eq!(runs.load(Ordering::Relaxed), 1);
         // A helper that starts late finds the job closed: the work may no longer exist.
-        assert!(late.into_iter().all(|job| !job.help()));
+        assert!(late.into_iter().all(|job| !job.help(|| {})));
         assert_eq!(runs.into_inner(), 1);
     }
 
@@ -200,7 +202,7 @@ mod tests {
         let (send, receive) = mpsc::channel::<Arc<Job>>();
         let host = thread::spawn(move || {
             for job in receive {
-                job.help();
+                job.help(|| {});
             }
         });
         let rounds = if cfg!(miri) { 20 } else { 20_000 };

@@ -63,14 +63,19 @@ impl Helpers {
 
 /// Helps with a job, and with those that follow soon.
 fn help(job: Arc<Job>, mailboxes: &[Mailbox]) {
+    let Some(own) = rayon::current_thread_index().and_then(|own| mailboxes.get(own)) else {
+        return;
+    };
+    // The mailbox is watched before the owner goes on: its next job comes at once.
+    let help = |job: Arc<Job>| job.help(|| own.watch());
     // A helper that wakes up too late would sleep again before it is of use.
-    if !job.help() {
+    if !help(job) {
         return;
     }
-    drop(job);
-    let own = rayon::current_thread_index().and_then(|own| mailboxes.get(own));
-    while let Some(job) = own.and_then(Mailbox::wait) {
-        job.help();
+    while let Some(job) = own.wait() {
+        if !help(job) {
+            own.watch();
+        }
     }
 }
 
@@ -103,9 +108,13 @@ impl Mailbox {
         is_chosen
     }
 
-    /// The next job for its helper, which calls this; none if there was none for some time, or others want the processor.
-    fn wait(&self) -> Option<Arc<Job>> {
+    /// Its helper looks for jobs from now on, and calls [`wait`](Self::wait) next.
+    fn watch(&self) {
         self.state.store(WATCHED, Ordering::Release);
+    }
+
+    /// The next job for its helper, which watches; none if there was none for some time, or others want the processor.
+    fn wait(&self) -> Option<Arc<Job>> {
         let start = Instant::now();
         let mut last = start;
         loop {
@@ -172,7 +181,10 @@ mod tests {
         let mut rounds = 0..1000;
         let got = rounds.find_map(|_| {
             thread::scope(|scope| {
-                let helper = scope.spawn(|| mailbox.wait().map(|job| job.help()));
+                let helper = scope.spawn(|| {
+                    mailbox.watch();
+                    mailbox.wait().map(|job| job.help(|| {}))
+                });
                 let given = with_job(|job| {
                     while mailbox.state.load(Ordering::Acquire) == UNWATCHED
                         && !helper.is_finished()
@@ -189,6 +201,7 @@ mod tests {
             })
         });
         assert!(got.is_some());
+        mailbox.watch();
         assert!(mailbox.wait().is_none());
         assert_eq!(with_job(|job| mailbox.give(job)), (false, 1));
     }

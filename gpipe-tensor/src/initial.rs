@@ -50,12 +50,14 @@ pub fn init_uniform(
 }
 
 fn check(op: &'static str, what: &str, value: f64) -> Result<()> {
-    if value.is_finite() && value >= 0.0 {
+    /// A seventh of the largest float: normal numbers reach 6.8 standard deviations.
+    const MOST: f64 = f32::MAX as f64 / 7.0;
+    if (0.0..=MOST).contains(&value) {
         return Ok(());
     }
     Err(Error::Argument {
         op,
-        message: format!("the {what} is {value}: use a finite number from 0 up"),
+        message: format!("the {what} is {value}: use a number from 0 to {MOST:.1e}"),
     })
 }
 
@@ -112,6 +114,17 @@ mod tests {
                 moment(power)
             );
         }
+    }
+
+    #[test]
+    fn what_would_not_be_finite_is_refused() {
+        let device = device();
+        for value in [1e39, 1e38, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(init_normal(&device, [3], value, 1, "w").is_err());
+            assert!(init_uniform(&device, [3], value, 1, "w").is_err());
+        }
+        let most = init_normal(&device, [100_000], 4.8e37, 1, "w").unwrap();
+        assert!(f64s(&most).iter().all(|x| x.is_finite()));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! takes an idle virtual processor for one that was preempted by its host (`available_idle_cpu` in
 //! `kernel/sched`), and leaves the thread on the processor of the one that woke it, to share it until
 //! the next balancing, up to 16 ms later. So a thread that begins to compute where another one computes
-//! moves to a processor where none does.
+//! moves to a processor where none does. Such a thread keeps the processors that it was allowed then: those of another
+//! `taskset` or a larger container are not used before the next start.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};

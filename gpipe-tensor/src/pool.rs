@@ -1,6 +1,6 @@
 //! The pool of freed buffers.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::thread::{self, ThreadId};
 
 use crate::Result;
@@ -22,6 +22,8 @@ const NEAR: usize = 64;
 pub(crate) struct Pool {
     /// Free buffers of each length, most recently freed last.
     free: HashMap<usize, VecDeque<Freed>>,
+    /// The lengths of free buffers, by the time when they were freed.
+    ages: BTreeMap<u64, usize>,
     /// Elements that are free, in use, and the peak of those in use.
     idle: usize,
     in_use: usize,
@@ -68,10 +70,12 @@ impl Pool {
         let list = self.free.get_mut(&n)?;
         let asking = thread::current().id();
         let mut near = list.iter().rev().take(NEAR);
-        match near.position(|freed| freed.by == asking) {
-            Some(back) => list.remove(list.len() - 1 - back),
-            None => list.pop_front(),
-        }
+        let freed = match near.position(|freed| freed.by == asking) {
+            Some(back) => list.remove(list.len() - 1 - back)?,
+            None => list.pop_front()?,
+        };
+        self.ages.remove(&freed.time);
+        Some(freed)
     }
 
     /// Returns a buffer to the pool.
@@ -90,6 +94,7 @@ impl Pool {
             buffer,
         };
         self.free.entry(n).or_default().push_back(freed);
+        self.ages.insert(self.time, n);
         while self.idle > 2 * self.most_in_use {
             self.drop_longest_unused();
         }
@@ -98,16 +103,14 @@ impl Pool {
     /// Returns all free buffers to the system, when it has no memory left.
     fn clear(&mut self) {
         self.free.clear();
+        self.ages.clear();
         self.idle = 0;
     }
 
     fn drop_longest_unused(&mut self) {
-        let oldest = self
-            .free
-            .iter()
-            .filter_map(|(&n, buffers)| Some((buffers.front()?.time, n)))
-            .min();
-        let Some((_, n)) = oldest else { return };
+        let Some((_, n)) = self.ages.pop_first() else {
+            return;
+        };
         if let Some(buffers) = self.free.get_mut(&n) {
             buffers.pop_front();
             self.idle -= n;

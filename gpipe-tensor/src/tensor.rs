@@ -271,10 +271,16 @@ impl Tensor {
     /// A view of a run of rows (along the outermost extent): a micro-batch of a batch.
     ///
     /// # Errors
-    /// [`Error::Index`] if the range ends beyond the last row.
+    /// [`Error::Index`] if the range ends beyond the last row, [`Error::Argument`] if it begins behind its end.
     pub fn rows(&self, rows: Range<usize>) -> Result<Self> {
         let total = self.shape.rows();
-        if rows.start > rows.end || rows.end > total {
+        if rows.start > rows.end {
+            return Err(Error::Argument {
+                op: "rows",
+                message: format!("the range {rows:?} begins behind its end"),
+            });
+        }
+        if rows.end > total {
             return Err(Error::Index {
                 op: "rows",
                 index: rows.end as u64,

@@ -12,6 +12,14 @@ pub(super) fn check_same_shape(op: &'static str, a: &Tensor, b: &Tensor) -> Resu
     Err(Error::shape(op, expected, b.shape()))
 }
 
+/// An error unless the copy of a value can be written to: an update that fails changes nothing.
+pub(super) fn check_writable(op: &'static str, copy: Option<&Tensor>) -> Result<()> {
+    match copy.is_none_or(Tensor::is_unique) {
+        true => Ok(()),
+        false => Err(Error::Shared { op }),
+    }
+}
+
 /// An error unless a sum can be divided by `divisor`; 0 stands for a batch without targets.
 pub(super) fn check_divisor(op: &'static str, divisor: f64) -> Result<()> {
     if divisor >= 0.0 && divisor.is_finite() {

@@ -11,7 +11,7 @@ pub use factors::AdamW;
 pub(crate) use factors::Factors;
 pub use update::AdamWUpdate;
 
-use super::check::check_same_shape;
+use super::check::{check_same_shape, check_writable};
 use crate::parallel::{CHUNK, for_each};
 use crate::{Error, Result};
 
@@ -55,7 +55,7 @@ pub fn adamw(update: AdamWUpdate<'_>, settings: &AdamW) -> Result<()> {
     copy.map_or(Ok(()), |copy| copy.copy_from(value))
 }
 
-/// Refuses tensors of other shapes than the value's, and step 0.
+/// Refuses tensors of other shapes than the value's, step 0, and a copy that something else holds.
 fn check(update: &AdamWUpdate<'_>) -> Result<()> {
     let others = [update.grad, update.first, update.second];
     for other in others.into_iter().chain(update.copy.as_deref()) {
@@ -67,7 +67,7 @@ fn check(update: &AdamWUpdate<'_>) -> Result<()> {
             message: "steps count from 1".into(),
         });
     }
-    Ok(())
+    check_writable("adamw", update.copy.as_deref())
 }
 
 /// Steps of many parameters: a GPU makes them in one launch for all that have the same settings and
@@ -229,5 +229,23 @@ mod tests {
         assert!(matches!(outcome, Err(Error::Shape { .. })));
         let outcome = state.step(&random(&device, [3], 4), 0, 1.0);
         assert!(matches!(outcome, Err(Error::Argument { .. })));
+        // A copy that something else holds: nothing has changed.
+        let before = bits(&state.value);
+        let [grad, mut copy] = [4, 5].map(|seed| random(&device, [3], seed));
+        let held = copy.clone();
+        let update = AdamWUpdate {
+            value: &mut state.value,
+            copy: Some(&mut copy),
+            grad: &grad,
+            first: &mut state.first,
+            second: &mut state.second,
+            step: 1,
+            grad_scale: 1.0,
+        };
+        assert!(matches!(
+            adamw(update, &SETTINGS),
+            Err(Error::Shared { .. })
+        ));
+        assert!(bits(&state.value) == before && held.is_same(&copy));
     }
 }

@@ -6,7 +6,7 @@ pub(in crate::ops) mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 
-use crate::parallel::{CHUNK, for_each_on, threads_over};
+use crate::parallel::{CHUNK, for_each_on, rows_per_chunk, threads_over};
 use crate::simd::vectorised;
 use crate::{Error, Result, Tensor};
 
@@ -27,8 +27,10 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     for_each_on(threads, a.device(), chunks, |(start, out, b)| {
         let a = &a_floats[start..start + out.len()];
         vectorised!({
-            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-                *out = a + b;
+            for (out, a) in out.chunks_mut(b.len()).zip(a.chunks(b.len())) {
+                for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+                    *out = a + b;
+                }
             }
         });
     });
@@ -50,8 +52,10 @@ pub fn add_assign(a: &mut Tensor, b: &Tensor) -> Result<()> {
     let chunks = chunks_of_both(a.f32s_mut()?, b.f32s()?);
     for_each_on(threads, &device, chunks, |(_, a, b)| {
         vectorised!({
-            for (a, b) in a.iter_mut().zip(b) {
-                *a += b;
+            for a in a.chunks_mut(b.len()) {
+                for (a, b) in a.iter_mut().zip(b) {
+                    *a += b;
+                }
             }
         });
     });
@@ -66,16 +70,19 @@ fn check(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
     Err(Error::shape(op, expected, b.shape()))
 }
 
-/// Chunks of `a` that each meet one run of `b`, which is repeated: where the chunk begins, the
-/// chunk, the run.
+/// Chunks of `a` and what of `b` they meet, from their first element on and again for as many rows as they hold: where
+/// the chunk begins, the chunk, the run. Rows of `b` are never empty, since those of `a` would be so too.
 fn chunks_of_both<'a>(
     a: &'a mut [f32],
     b: &'a [f32],
 ) -> impl Iterator<Item = (usize, &'a mut [f32], &'a [f32])> + Send {
     let width = b.len().max(1);
-    a.chunks_mut(width).enumerate().flat_map(move |(row, a)| {
-        let parts = a.chunks_mut(CHUNK).zip(b.chunks(CHUNK)).enumerate();
-        parts.map(move |(part, (a, b))| (row * width + part * CHUNK, a, b))
+    // Whole rows, or parts of one.
+    let rows = rows_per_chunk(width) * width;
+    a.chunks_mut(rows).enumerate().flat_map(move |(row, a)| {
+        let most = if width > CHUNK { CHUNK } else { rows };
+        let parts = a.chunks_mut(most).zip(b.chunks(CHUNK)).enumerate();
+        parts.map(move |(part, (a, b))| (row * rows + part * CHUNK, a, b))
     })
 }
 
@@ -93,6 +100,10 @@ mod tests {
             (vec![2, 3, 5], vec![5]),
             (vec![2, 3, 5], vec![]),
             (vec![3, CHUNK + 1], vec![CHUNK + 1]),
+            (vec![3, CHUNK], vec![CHUNK]),
+            (vec![3, CHUNK / 2 + 1], vec![CHUNK / 2 + 1]),
+            (vec![2 * CHUNK, 3], vec![3]),
+            (vec![CHUNK + 7, 1], vec![1]),
             (vec![0, 4], vec![4]),
             (vec![4, 0], vec![0]),
         ] {

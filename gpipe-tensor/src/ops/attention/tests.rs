@@ -279,6 +279,20 @@ fn large_scores_do_not_overflow() {
 }
 
 #[test]
+fn scores_that_all_overflow_make_no_numbers() {
+    let device = device();
+    for len in [20, 33, 40] {
+        let rows = [2e19, -2e19, 1.0].repeat(len);
+        let qkv = Tensor::from_f32(&device, [1, len, 3], rows).unwrap();
+        let (out, lse) = attention(&qkv, 1, None).unwrap();
+        let dqkv = attention_grad(&qkv, &out, &lse, &out, 1, None).unwrap();
+        for results in [&out, &lse, &dqkv] {
+            assert!(f64s(results).iter().all(|x| x.is_nan()), "{len}");
+        }
+    }
+}
+
+#[test]
 fn threads_do_not_change_the_bits() {
     let run = |device: &Device| {
         let qkv = input(device, [3, 100, 4, 8]);

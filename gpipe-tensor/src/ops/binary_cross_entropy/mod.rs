@@ -21,7 +21,7 @@ use crate::{Result, Tensor};
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) unless the shapes are the same;
-/// [`Error::Argument`](crate::Error::Argument) for a divisor that is negative or NaN; errors
+/// [`Error::Argument`](crate::Error::Argument) for a divisor that is negative or not finite; errors
 /// of allocation.
 pub fn binary_cross_entropy(y: Tensor, target: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
     let (loss, dy) = deferred_binary_cross_entropy(y, target, divisor)?;

@@ -107,7 +107,7 @@ pub fn conv2d_input_grad(
     }
     let (device, channels) = (dy.device(), plan.input.channels);
     let taps = window.kernel[0] * window.kernel[1];
-    let group_weights = plan.outputs * plan.window_width();
+    let group_weights = weights.len() / plan.groups;
     let mut turned = Scratch::take(device, group_weights)?;
     for phase in phases(&plan) {
         let mut pixels = match window.stride {

@@ -24,7 +24,7 @@ use crate::{Error, Result, Tensor};
 /// # Errors
 /// [`Error::Index`] for a target that is neither below V nor [`IGNORE`]; [`Error::Shape`] unless
 /// the targets have the shape of the logits without the innermost extent; [`Error::Argument`] for a
-/// divisor that is negative or NaN; errors of allocation.
+/// divisor that is negative or not finite; errors of allocation.
 pub fn cross_entropy(logits: Tensor, targets: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
     let (loss, gradient) = deferred_cross_entropy(logits, targets, divisor)?;
     Ok((loss.read()?, gradient))

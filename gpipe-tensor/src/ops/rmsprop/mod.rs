@@ -10,7 +10,7 @@ mod update;
 pub use settings::RmsProp;
 pub use update::RmsPropUpdate;
 
-use super::check::check_same_shape;
+use super::check::{check_same_shape, check_writable};
 use crate::parallel::{CHUNK, for_each};
 use crate::simd::vectorised;
 use crate::{Error, Result};
@@ -82,7 +82,7 @@ fn step(o: &RmsProp, grad: f32, value: f32, square: &mut f32) -> f32 {
     slope / (square.sqrt() + o.eps)
 }
 
-/// Refuses tensors of other shapes than the value's, and a momentum without a velocity.
+/// Refuses tensors of other shapes than the value's, a momentum without a velocity, and a copy that something else holds.
 fn check(update: &RmsPropUpdate<'_>, settings: &RmsProp) -> Result<()> {
     const OP: &str = "rmsprop";
     let others = [update.copy.as_deref(), update.velocity.as_deref()];
@@ -96,7 +96,7 @@ fn check(update: &RmsPropUpdate<'_>, settings: &RmsProp) -> Result<()> {
             message: "momentum needs a velocity: give a tensor of zeros to begin with".into(),
         });
     }
-    Ok(())
+    check_writable(OP, update.copy.as_deref())
 }
 
 #[cfg(test)]

@@ -16,6 +16,13 @@ impl Angles {
         }
     }
 
+    /// Whether the angles of a head of this size up to this position are below 2⁴⁸ turns, as [`cos_sin`] needs them.
+    pub(super) fn reach(self, size: usize, position: f64) -> bool {
+        // Of the pair that turns the most: the first one, or the last one of a theta below 1.
+        let most = self.turns(0).max(self.turns(size / 2 - 1));
+        position * most < 2_f64.powi(48)
+    }
+
     /// Turns (2π) of a pair at position 1: ratioⁱ/2π by repeated squaring.
     fn turns(self, pair: usize) -> f64 {
         let (mut power, mut square, mut rest) = (1.0 / TAU, self.ratio, pair);

@@ -35,7 +35,7 @@ pub fn rope(q: &Tensor, k: &Tensor, v: &Tensor, rope: &Rope) -> Result<Tensor> {
             return Err(Error::shape(OP, expected, tensor.shape()));
         }
     }
-    let packed = plan.packed();
+    let packed = plan.packed;
     let mut qkv = q.empty_like([plan.batch, plan.len, packed])?;
     if qkv.elements() == 0 {
         return Ok(qkv);
@@ -230,6 +230,18 @@ mod tests {
         let message = rope(&q, &k, &v, &flat).unwrap_err().to_string();
         assert_eq!(message, "rope: a theta of 0: use a number above 0");
         assert!(rope_grad(&q, 1, &some_rope(4)).is_err());
+        for (theta, first) in [(1e4, u64::MAX - 100), (1e-30, 1 << 40), (1e-3, 1 << 52)] {
+            let far = Rope {
+                theta,
+                first,
+                ..some_rope(4)
+            };
+            let outcome = rope(&q, &k, &v, &far);
+            assert!(matches!(outcome, Err(Error::Argument { .. })), "{far:?}");
+        }
+        let wide = Tensor::zeros(&device, [0, 3, usize::MAX - 1]).unwrap();
+        let outcome = rope(&wide, &wide, &wide, &some_rope(2));
+        assert!(matches!(outcome, Err(Error::Size { .. })));
         let empty = operands(&device, [0, 3, 2, 1, 4]);
         let qkv = rope(&empty[0], &empty[1], &empty[2], &some_rope(4)).unwrap();
         assert_eq!(qkv.shape().dims(), [0, 3, 16]);

@@ -22,6 +22,8 @@ pub(super) struct Plan {
     pub len: usize,
     /// Elements of a position's queries, and of its keys or values.
     pub widths: [usize; 2],
+    /// Elements of a row that holds queries, keys and values.
+    pub packed: usize,
     pub size: usize,
     pub angles: Angles,
     pub first: u64,
@@ -50,19 +52,31 @@ impl Plan {
             let message = format!("a theta of {}: use a number above 0", rope.theta);
             return Err(Error::Argument { op, message });
         }
+        let angles = Angles::new(rope.theta, size);
+        let last = rope.first as f64 + len as f64;
+        if !angles.reach(size, last) {
+            let message = format!(
+                "positions up to {last} with a theta of {}: use angles below 2^48 turns",
+                rope.theta
+            );
+            return Err(Error::Argument { op, message });
+        }
+        let packed = widths[1]
+            .checked_mul(2)
+            .and_then(|w| w.checked_add(widths[0]));
+        let packed = packed.ok_or_else(|| Error::Size {
+            op,
+            shape: [batch, len, columns].into(),
+        })?;
         Ok(Self {
             batch,
             len,
             widths,
+            packed,
             size,
-            angles: Angles::new(rope.theta, size),
+            angles,
             first: rope.first,
         })
-    }
-
-    /// Elements of a row that holds queries, keys and values.
-    pub(super) fn packed(&self) -> usize {
-        self.widths[0] + 2 * self.widths[1]
     }
 
     /// Cosines and sines of every position.

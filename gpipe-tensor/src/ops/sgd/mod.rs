@@ -10,7 +10,7 @@ mod update;
 pub use settings::Sgd;
 pub use update::SgdUpdate;
 
-use super::check::check_same_shape;
+use super::check::{check_same_shape, check_writable};
 use crate::parallel::{CHUNK, for_each};
 use crate::simd::vectorised;
 use crate::{Error, Result};
@@ -78,7 +78,7 @@ pub fn sgd(update: SgdUpdate<'_>, settings: &Sgd) -> Result<()> {
     copy.map_or(Ok(()), |copy| copy.copy_from(value))
 }
 
-/// Refuses tensors of other shapes than the value's, and a momentum without a velocity.
+/// Refuses tensors of other shapes than the value's, a momentum without a velocity, and a copy that something else holds.
 fn check(update: &SgdUpdate<'_>, settings: &Sgd) -> Result<()> {
     let others = [update.copy.as_deref(), update.velocity.as_deref()];
     for other in [update.grad]
@@ -93,7 +93,7 @@ fn check(update: &SgdUpdate<'_>, settings: &Sgd) -> Result<()> {
             message: "momentum needs a velocity: give a tensor of zeros to begin with".into(),
         });
     }
-    Ok(())
+    check_writable("sgd", update.copy.as_deref())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::{Error, Result, Tensor};
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) unless the shapes are the same;
-/// [`Error::Argument`](crate::Error::Argument) for a divisor that is negative or NaN; errors
+/// [`Error::Argument`](crate::Error::Argument) for a divisor that is negative or not finite; errors
 /// of allocation.
 pub fn squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
     let (loss, dy) = deferred_squared_error(y, target, divisor)?;
@@ -66,7 +66,7 @@ pub fn deferred_squared_error(
 /// # Errors
 /// [`Error::Index`](crate::Error::Index) for a label that is no class, [`Error::Shape`](crate::Error::Shape) unless the
 /// labels have the shape of y without the innermost extent;
-/// [`Error::Argument`](crate::Error::Argument) for a divisor that is negative or NaN; errors of allocation.
+/// [`Error::Argument`](crate::Error::Argument) for a divisor that is negative or not finite; errors of allocation.
 pub fn one_hot_squared_error(y: Tensor, labels: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
     let (loss, dy) = deferred_one_hot_squared_error(y, labels, divisor)?;
     Ok((loss.read()?, dy))

@@ -107,12 +107,15 @@ impl<S: Simd, V: Sees, const ROWS: usize, const QUERIES: usize> NullaryFnOnce
             sum_over_keys::<S, ROWS, QUERIES>(simd, (values, len), seen, scores, results);
             let mut factors = [0.0; QUERIES];
             for (lane, lse) in head.lse[block.clone()].iter_mut().enumerate() {
-                (*lse, factors[lane]) = match totals[lane] > 0.0 || totals[lane].is_nan() {
-                    true => (
-                        (f64::from(shift[lane]) + totals[lane].ln()) as f32,
-                        (1.0 / totals[lane]) as f32,
+                let row = block.start + lane;
+                (*lse, factors[lane]) = match totals[lane] {
+                    0.0 if head.sees.keys(row..row + 1).is_empty() => (f32::INFINITY, 0.0),
+                    // Of keys whose scores all overflowed to −∞.
+                    0.0 => (f32::NAN, f32::NAN),
+                    total => (
+                        (f64::from(shift[lane]) + total.ln()) as f32,
+                        (1.0 / total) as f32,
                     ),
-                    false => (f32::INFINITY, 0.0),
                 };
             }
             copy_back(results, &factors[..block.len()], first, &mut head.out, rest);
