@@ -35,7 +35,7 @@ pub fn rope(q: &Tensor, k: &Tensor, v: &Tensor, rope: &Rope) -> Result<Tensor> {
             return Err(Error::shape(OP, expected, tensor.shape()));
         }
     }
-    let packed = plan.packed;
+    let packed = plan.packed();
     let mut qkv = q.empty_like([plan.batch, plan.len, packed])?;
     if qkv.elements() == 0 {
         return Ok(qkv);

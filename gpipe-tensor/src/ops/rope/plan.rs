@@ -22,8 +22,6 @@ pub(super) struct Plan {
     pub len: usize,
     /// Elements of a position's queries, and of its keys or values.
     pub widths: [usize; 2],
-    /// Elements of a row that holds queries, keys and values.
-    pub packed: usize,
     pub size: usize,
     pub angles: Angles,
     pub first: u64,
@@ -61,22 +59,27 @@ impl Plan {
             );
             return Err(Error::Argument { op, message });
         }
-        let packed = widths[1]
+        if widths[1]
             .checked_mul(2)
-            .and_then(|w| w.checked_add(widths[0]));
-        let packed = packed.ok_or_else(|| Error::Size {
-            op,
-            shape: [batch, len, columns].into(),
-        })?;
+            .and_then(|w| w.checked_add(widths[0]))
+            .is_none()
+        {
+            let shape = [batch, len, columns].into();
+            return Err(Error::Size { op, shape });
+        }
         Ok(Self {
             batch,
             len,
             widths,
-            packed,
             size,
             angles,
             first: rope.first,
         })
+    }
+
+    /// Elements of a row that holds queries, keys and values.
+    pub(super) fn packed(&self) -> usize {
+        self.widths[0] + 2 * self.widths[1]
     }
 
     /// Cosines and sines of every position.
