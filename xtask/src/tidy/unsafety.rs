@@ -32,6 +32,10 @@ const MODULES: &[(&str, &str)] = &[
         "asks for cache lines, which has no other effect",
     ),
     (
+        "gpipe-tensor/src/ops/matmul/packed/kernel.rs",
+        "against a plain loop in f64",
+    ),
+    (
         "gpipe-tensor/src/ops/matmul/amx/kernel.rs",
         "against a plain loop in f64",
     ),
