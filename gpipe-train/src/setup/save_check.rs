@@ -52,8 +52,10 @@ fn header_bytes(tensors: impl Iterator<Item = (String, Shape)>) -> u64 {
     let (mut bytes, mut end) = (OWN.len(), 0_u64);
     for (name, shape) in tensors {
         let begin = end;
-        let elements: usize = shape.dims().iter().product();
-        end += (elements * size_of::<f32>()) as u64;
+        // More than fit are refused with the memory; these are digits alone.
+        let bytes_of = |bytes: u64, &dim: &usize| bytes.saturating_mul(dim as u64);
+        let tensor = shape.dims().iter().fold(size_of::<f32>() as u64, bytes_of);
+        end = end.saturating_add(tensor);
         let dims: Vec<String> = shape.dims().iter().map(usize::to_string).collect();
         let dims = dims.join(",");
         let entry = format!(
@@ -87,6 +89,14 @@ mod tests {
             let length = u64::from_le_bytes(file[..8].try_into().unwrap());
             assert_eq!(header_bytes(named), length, "{count} tensors");
         }
+    }
+
+    /// The check comes before that of memory.
+    #[test]
+    fn sizes_beyond_64_bits_do_not_overflow() {
+        let beyond = |name: &str, dims: [usize; 2]| (name.to_owned(), Shape::from(dims));
+        let named = [beyond("a", [usize::MAX, 2]), beyond("b", [usize::MAX, 1])];
+        assert!(header_bytes(named.into_iter()) < 256);
     }
 
     #[test]
