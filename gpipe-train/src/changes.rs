@@ -66,8 +66,9 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
         let tables =
             [Some(keys), saved_keys.get(section)].map(|keys| keys.and_then(Value::as_table));
         let names = tables.iter().flatten().flat_map(|keys| keys.keys());
-        // The rank of adapters first: others follow from it.
-        let names: BTreeSet<_> = names.map(|name| (name != "rank", name)).collect();
+        // The rank of adapters and the name of a model first: others follow from it.
+        let leads = |name: &str| matches!((&**section, name), ("model", "name") | ("lora", "rank"));
+        let names: BTreeSet<_> = names.map(|name| (!leads(name), name)).collect();
         for (_, key) in names {
             let [now, before] = tables.map(|keys| keys.and_then(|keys| keys.get(key)));
             if before == now {
@@ -262,6 +263,14 @@ mod tests {
             assert!(error.starts_with("lora.rank is "), "{error}");
             assert!(error.contains("leave `lora.rank` out"), "{error}");
         }
+    }
+
+    /// Its sizes follow from it.
+    #[test]
+    fn another_model_is_named_by_its_name() {
+        let error = changes(&config(&[]), &config(&["model.name=gpt-mini"]), 1).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("leave `model.name` out"), "{error}");
     }
 
     #[test]
