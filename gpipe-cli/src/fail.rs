@@ -3,7 +3,7 @@
 use std::io;
 
 use gpipe_report::NewRun;
-use gpipe_train::Error;
+use gpipe_train::{Error, printable};
 
 use crate::args::{flag_for, flag_of};
 use crate::output::{style, tell};
@@ -208,47 +208,6 @@ pub fn with_flags(message: &str) -> String {
     line
 }
 
-/// The most characters of a line: arguments and names in files can be megabytes long.
-const LONGEST: usize = 580;
-
-/// Of them, the characters of the end, which has the remedy.
-const END: usize = 200;
-
-/// Makes a message safe for a terminal: one line of limited length, with control characters and
-/// characters that change the text direction escaped. Messages contain names from files and flags.
-fn printable(text: &str) -> String {
-    let escaped = |character: char| -> String {
-        match character {
-            '\n' => "; ".to_owned(),
-            c if c.is_control() || is_invisible(c) => c.escape_default().to_string(),
-            c => c.to_string(),
-        }
-    };
-    let text = text.trim_end();
-    // No character becomes shorter.
-    let short = |characters: &mut dyn Iterator<Item = char>, most: usize| -> Vec<String> {
-        let mut length = 0;
-        let pieces = characters.map(escaped).take_while(|piece| {
-            length += piece.chars().count();
-            length <= most
-        });
-        pieces.collect()
-    };
-    let whole = short(&mut text.chars(), LONGEST);
-    if whole.len() == text.chars().count() {
-        return whole.concat();
-    }
-    let start = short(&mut text.chars(), LONGEST - END - 1).concat();
-    let mut end = short(&mut text.chars().rev(), END);
-    end.reverse();
-    format!("{start}…{}", end.concat())
-}
-
-/// Whether a character is invisible or changes the text direction.
-fn is_invisible(character: char) -> bool {
-    matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,29 +218,6 @@ mod tests {
             .context("write: disk full")
             .context("step\t3\nhere");
         assert_eq!(one_line(&error), "step\\t3; here: write: disk full");
-    }
-
-    #[test]
-    fn a_long_or_bidirectional_argument_keeps_the_line_readable() {
-        let typed = format!("{}\u{202e}\u{1b}[2J", "x".repeat(1 << 20));
-        let error = anyhow::anyhow!("--model {typed}: unknown; use gpt2");
-        let line = one_line(&error);
-        assert!(line.starts_with("--model xxx") && line.chars().count() <= LONGEST);
-        assert!(
-            line.ends_with("x\\u{202e}\\u{1b}[2J: unknown; use gpt2"),
-            "{line}"
-        );
-    }
-
-    #[test]
-    fn a_line_of_escapes_is_as_short() {
-        let line = one_line(&anyhow::Error::msg(
-            "\u{202e}".repeat(500) + ": use another",
-        ));
-        assert!((500..=LONGEST).contains(&line.chars().count()), "{line}");
-        assert!(line.ends_with(": use another"), "{line}");
-        let fits = "x".repeat(LONGEST);
-        assert_eq!(printable(&fits), fits);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod model_source;
 mod nccl;
 mod pace;
 mod precision;
+mod printable;
 pub mod profile;
 mod progress;
 mod progress_sink;
@@ -47,6 +48,7 @@ pub use launch::{Launched, found_mpi, is_first_rank, join_launcher};
 #[cfg(feature = "cuda")]
 pub use launches::step_launches;
 pub use model_source::{ModelSource, find};
+pub use printable::{is_unprintable, printable};
 pub use progress_sink::{ProgressSink, Silent};
 pub use resume::StartPoint;
 pub use run::{PreparedRun, RunEnd, RunOptions};

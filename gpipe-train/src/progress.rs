@@ -11,6 +11,7 @@ use crate::config::TrainConfig;
 use crate::error::{Error, FailedRun, Result, one_line};
 use crate::machine;
 use crate::pace::Pace;
+use crate::printable::printable;
 use crate::progress_sink::ProgressSink;
 use crate::resume::StartedRun;
 use crate::run_record::RunRecord;
@@ -74,9 +75,9 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         let pipeline = &config.pipeline;
         reporter.line(&format!(
             "{}: {}; {}: {}, {} a step in {}",
-            config.model.name,
+            printable(&config.model.name),
             numbers::parameters(reporter.forecast.parameters, reporter.forecast.trained),
-            config.data.source,
+            printable(&config.data.source),
             dataset.summary(),
             config.data.batch_size.get(),
             numbers::counted(pipeline.micro_batches.u64(), "micro-batch"),
@@ -130,8 +131,9 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
 
     /// Reports a warning as such to the sink.
     pub fn warning(&mut self, text: &str) {
+        let text = printable(text);
         self.record.log(&format!("warning: {text}"));
-        self.sink.warning(text);
+        self.sink.warning(&text);
     }
 
     /// Warns of files that tell of the run and cannot be written, each once.

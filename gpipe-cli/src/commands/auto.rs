@@ -6,7 +6,7 @@ use gpipe_remat::planner::{CertifiedPlan, Plan, Worker};
 use gpipe_report::{Basis, Event, ReplicatedPlan, numbers};
 use gpipe_train::profile::ProfileOptions;
 use gpipe_train::recommend::{PlanningOptions, Recommender};
-use gpipe_train::{TrainConfig, quoted};
+use gpipe_train::{TrainConfig, printable, quoted};
 
 use super::profile;
 use crate::args::{OutputArgs, PlanArgs, TrainArgs};
@@ -100,7 +100,7 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
         ),
         format!(
             "bottleneck  {} on stage {}; workers idle {} of the time",
-            of.layer(plan.most_expensive),
+            printable(of.layer(plan.most_expensive)),
             plan.bottleneck,
             numbers::percent(plan.bubble)
         ),

@@ -1,7 +1,7 @@
 //! `gpipe check`: every file of every checkpoint of a run, compared with its digest.
 
 use gpipe_report::{Checked, Event, numbers};
-use gpipe_train::machine;
+use gpipe_train::{machine, printable};
 
 use crate::args::{CheckArgs, OutputArgs};
 use crate::fail::{Fail, Result};
@@ -43,20 +43,21 @@ pub fn run(args: &CheckArgs, output: OutputArgs) -> Result<()> {
     if !output.json && !output.quiet {
         print(&match &check.resumes {
             Ok(step) => format!("the run goes on from step {step}"),
-            Err(error) => format!("nothing to go on from: {error}"),
+            Err(error) => printable(&format!("nothing to go on from: {error}")),
         })?;
     }
     if is_whole { Ok(()) } else { Err(Fail::Unequal) }
 }
 
 fn described(checked: &Checked) -> String {
-    let Checked { path, faults, .. } = checked;
+    let path = printable(&checked.path);
+    let faults = checked.faults.iter().map(|fault| printable(fault));
     match checked.whole {
         true => format!(
             "{path}: whole, {} of {}",
             numbers::counted(checked.files as u64, "file"),
             numbers::bytes(checked.bytes)
         ),
-        false => format!("{path}: {}", faults.join("; ")),
+        false => format!("{path}: {}", faults.collect::<Vec<_>>().join("; ")),
     }
 }

@@ -12,7 +12,7 @@ use gpipe_train::config::ScheduleChoice;
 use gpipe_train::cost_import::{WholeCosts, read_argument, read_whole};
 use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::{Ranks, Recommender};
-use gpipe_train::{Forecast, Setup, TrainConfig, links};
+use gpipe_train::{Forecast, Setup, TrainConfig, links, printable};
 
 use super::{auto, compare, profile, stages};
 use crate::args::{OutputArgs, PlanArgs};
@@ -154,7 +154,7 @@ fn show_setup(
         "{}{}{}: {} layers{}, {}; {} a step\n\
          {}, {}, schedule {}, remat {}, partition {}\n",
         style::HEADING,
-        config.model.name,
+        printable(&config.model.name),
         style::RESET,
         setup.partition.layers(),
         match setup.costs.before() {
@@ -165,7 +165,7 @@ fn show_setup(
         batch(config),
         numbers::counted(pipeline.stages.u64(), "stage"),
         numbers::counted(pipeline.micro_batches.u64(), "micro-batch"),
-        pipeline.schedule,
+        printable(&pipeline.schedule.to_string()),
         pipeline.remat,
         pipeline.partition,
     );

@@ -6,7 +6,7 @@ use gpipe_report::Event;
 use gpipe_train::ProgressSink;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::messages::{is_silent, tell, warn};
+use super::messages::{harmless, is_silent, tell, warn};
 use crate::args::OutputArgs;
 use crate::fail::{Fail, Result, with_flags};
 
@@ -26,7 +26,7 @@ fn write_out(text: &str) -> io::Result<()> {
         return Ok(());
     }
     let mut stdout = anstream::stdout().lock();
-    writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush())
+    writeln!(stdout, "{}", harmless(text.trim_end())).and_then(|()| stdout.flush())
 }
 
 /// The width of stdout in columns.

@@ -7,6 +7,7 @@ mod before;
 mod conversations;
 #[cfg(feature = "digits")]
 mod digits;
+mod escapes;
 mod events;
 mod folders;
 mod generate;
