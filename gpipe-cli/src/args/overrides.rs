@@ -18,7 +18,8 @@ impl Settings {
         Ok(self.layers()?.fixed())
     }
 
-    fn layers(&self) -> Result<Overrides> {
+    /// The layers of the file, the environment, `--set` and the flags.
+    pub fn layers(&self) -> Result<Overrides> {
         self.lay_over(match &self.config {
             Some(path) => Overrides::new().file(path).map_err(unreadable)?,
             None => Overrides::new(),

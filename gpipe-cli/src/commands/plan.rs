@@ -9,7 +9,7 @@ use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
 
 use gpipe_report::{Basis, Cuts, Event, numbers};
 use gpipe_train::config::ScheduleChoice;
-use gpipe_train::cost_import::{WholeCosts, read_argument, read_whole};
+use gpipe_train::cost_import::{WholeCosts, read_argument, whole};
 use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::{Ranks, Recommender};
 use gpipe_train::{Forecast, Setup, TrainConfig, links, printable};
@@ -22,7 +22,12 @@ use crate::ranks;
 
 /// Plans the configured run, or one for layer costs.
 pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
-    let config = args.settings.resolve()?;
+    let given = args.costs.as_deref().map(read_argument).transpose()?;
+    let layers = args.settings.layers()?;
+    let config = match &given {
+        Some(given) => layers.of_costs(given.batch).resolve()?,
+        None => layers.resolve()?,
+    };
     let path = profile::path(args.settings.config.as_deref());
     let options = ProfileOptions::new(&path).measure(args.profile);
     let options = options.beside(!ranks::speaks());
@@ -39,7 +44,7 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
         // A table is ranked among the schedules.
         let is_table = matches!(*config.pipeline.schedule, ScheduleChoice::Table(_));
         planning.fixed.schedule &= args.auto || !is_table;
-        let recommender = match &args.costs {
+        let recommender = match given {
             None => {
                 let mut progress = profile::progress(output);
                 let recommender =
@@ -50,7 +55,7 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
                 }
                 recommender
             }
-            Some(costs) => Recommender::of_costs(read_argument(costs)?, &config, &planning)?,
+            Some(costs) => Recommender::of_costs(costs, &config, &planning)?,
         };
         return if args.auto {
             auto::show(args, &recommender, &config, output)
@@ -63,13 +68,13 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
             "--workers, --link and --hosts describe workers for a recommendation: add --auto or --compare",
         ));
     }
-    match &args.costs {
+    match args.costs.as_deref().zip(given) {
         None => {
             let setup = Setup::over(&config, world.as_ref())?.with_links(&links);
             write_table(args, &setup.schedule)?;
             show_setup(&config, &setup, options, output)
         }
-        Some(costs) => show_costs(&read_whole(costs)?, args, &config, output),
+        Some((text, costs)) => show_costs(&whole(text, costs)?, args, &config, output),
     }
 }
 
@@ -225,12 +230,7 @@ fn show_costs(
 ) -> Result<()> {
     let (costs, pipeline) = (&given.costs, &config.pipeline);
     let stages = pipeline.stages.get();
-    if stages > costs.len() {
-        let layers = costs.len();
-        return Err(Fail::invalid(format!(
-            "{stages} stages but {layers} layers: use --stages {layers} or fewer"
-        )));
-    }
+    gpipe_train::check_stages(pipeline, costs.len())?;
     let partition = gpipe_train::cut(&pipeline.partition, costs, stages)?;
     let loads = partition.loads(costs).map_err(Fail::usage)?;
     let parts = partition.ranges().map(|part| &given.layers[part]);

@@ -18,7 +18,28 @@ const CONFIGURATIONS: &[Case] = &[
     ("plan --stages 40", &[("--stages 9", "--stages 9")]),
     (
         "train --micro-batches 9",
-        &[("--micro-batches 8", "--micro-batches 8")],
+        &[
+            ("--micro-batches 8", "--micro-batches 8"),
+            ("--batch-size 9", "--batch-size 9"),
+        ],
+    ),
+    (
+        "train --schedule table.csv --batch-size 7",
+        &[("--batch-size 8", "--batch-size 8")],
+    ),
+    (
+        "train --schedule long.csv --stages 3",
+        &[("--stages 10", "--set model.blocks=8 --stages 10")],
+    ),
+    (
+        "train --schedule long.csv",
+        &[
+            (
+                "another table than --schedule long.csv",
+                "--schedule table.csv",
+            ),
+            ("more layers", "--set model.blocks=8"),
+        ],
     ),
     (
         "train --partition 3,3",
@@ -102,6 +123,28 @@ const CONFIGURATIONS: &[Case] = &[
 const COSTS: &[Case] = &[
     ("plan --costs 10,20", &[("--stages 2", "--stages 2")]),
     (
+        "plan --costs 10,20,30,40 --schedule long.csv",
+        &[
+            (
+                "another table than --schedule long.csv",
+                "--schedule table.csv",
+            ),
+            ("more layers", "--costs 1,2,3,4,5,6,7,8,9,10"),
+        ],
+    ),
+    (
+        "plan --costs batch.json --stages 2 --micro-batches 8",
+        &[("--micro-batches 4", "--micro-batches 4")],
+    ),
+    (
+        "plan --auto --costs batch.json --micro-batches 8",
+        &[("--micro-batches 4", "--micro-batches 4")],
+    ),
+    (
+        "plan --costs batch.json --stages 2 --batch-size 8",
+        &[("--batch-size 4", "--batch-size 4")],
+    ),
+    (
         "plan --costs 10,20,30,40 --workers 2*1",
         &[("--auto", "--auto"), ("--compare", "--compare")],
     ),
@@ -115,10 +158,13 @@ const RUNS: &[Case] = &[
     ),
     (
         "eval run --set pipeline.micro_batches=9",
-        &[(
-            "--set pipeline.micro_batches=8",
-            "--set pipeline.micro_batches=8",
-        )],
+        &[
+            (
+                "--set pipeline.micro_batches=8",
+                "--set pipeline.micro_batches=8",
+            ),
+            ("--batch-size 9", "--batch-size 9"),
+        ],
     ),
     ("eval run --stages 40", &[("--stages 9", "--stages 9")]),
     (
@@ -183,6 +229,19 @@ fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("short.txt"), "ten letters").unwrap();
     let table = ["plan", "--schedule", "1f1b", "--csv", "table.csv"];
+    let batch = r#"{"batch": 4, "layers": [{"forward": 1}, {"forward": 2}]}"#;
+    fs::write(folder.path().join("batch.json"), batch).unwrap();
+    let long = [
+        "plan",
+        "--csv",
+        "long.csv",
+        "--set",
+        "model.blocks=8",
+        "--stages",
+        "10",
+    ];
+    let long = gpipe(folder.path(), &[&long[..1], SMALL, &long[1..]].concat());
+    assert_eq!(long.status.code(), Some(0), "{}", stderr(&long));
     for line in [&table[..], &["train", "--steps", "1", "--out", "run", "-q"]] {
         let output = gpipe(folder.path(), &[line, SMALL].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

@@ -120,6 +120,25 @@ impl Draft {
         Ok(())
     }
 
+    /// Takes the samples of a step from costs that are of `batch` samples, or else has one for each micro-batch.
+    pub fn follow_costs(&mut self, batch: Option<usize>) -> Result<()> {
+        let given = self.given.number("data", "batch_size");
+        let number = |section, key| self.keys.number(section, key).unwrap_or(1);
+        let samples = match (given, batch.map(whole)) {
+            (Some(given), Some(batch)) if given != batch => {
+                return Err(Error::invalid(format!(
+                    "`data.batch_size = {given}`, but the costs are those of {batch} samples: use `data.batch_size = \
+                     {batch}`"
+                )));
+            }
+            (Some(given), _) => given,
+            (None, Some(batch)) => batch,
+            (None, None) => number("data", "batch_size").max(number("pipeline", "micro_batches")),
+        };
+        self.keys.set("data", "batch_size", samples);
+        Ok(())
+    }
+
     /// Computes the number of micro-batches from their size; without one, limits `most`, or the default
     /// of the model, to the number of samples.
     pub fn cut_batch(&mut self, most: Option<i64>) {
@@ -248,6 +267,13 @@ impl Draft {
             }
             None => whole(workers.saturating_mul(chunks)),
         };
+        let most = i64::from(u32::MAX);
+        if fitting > most {
+            return Err(Error::invalid(format!(
+                "`pipeline.devices = {devices}`: {workers} workers with {chunks} stages each: list fewer, for at most \
+                 {most} stages"
+            )));
+        }
         match self.given.number("pipeline", "stages") {
             None => self.keys.set("pipeline", "stages", fitting),
             Some(stages) if !repeated && stages != fitting => {

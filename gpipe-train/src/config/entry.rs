@@ -151,7 +151,8 @@ pub fn of_file(schema: &Schema, path: &Path, text: &str) -> Result<Vec<Entry>> {
     let line = |offset: usize| 1 + text[..offset.min(text.len())].matches('\n').count();
     let fault = |error: toml::de::Error| {
         let message = error.message();
-        let mend = match message.contains("too large") {
+        let beyond = ["too large", "as i128", "as u128"];
+        let mend = match beyond.iter().any(|words| message.contains(words)) {
             true => "use a smaller number",
             false => "write TOML, such as the config.toml of an earlier run",
         };

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use toml::Value;
 
 use super::defaults::Draft;
+use super::devices::Devices;
 use super::entry::{self, Schema};
 use super::keys::{Entry, Keys};
 use super::schedule::ScheduleChoice;
@@ -88,6 +89,8 @@ pub struct Overrides {
     of_gpus: Vec<(&'static str, Value)>,
     /// The ranks of the run, and those on this host.
     ranks: [usize; 2],
+    /// Of a plan for costs: the samples that they are of, where that is known.
+    costs: Option<Option<usize>>,
     /// The model in a checkpoint, and the configured name of the model that it replaces.
     saved_model: Option<(PathBuf, Option<String>)>,
 }
@@ -109,6 +112,7 @@ impl Overrides {
             most_micro_batches: None,
             of_gpus: Vec::new(),
             ranks: [1, 1],
+            costs: None,
             saved_model: None,
         }
     }
@@ -145,8 +149,15 @@ impl Overrides {
     pub fn layer(mut self, settings: impl IntoIterator<Item = Setting>) -> Result<Self> {
         let entries = settings.into_iter().map(|one| one.entry(&self.schema));
         let entries = entries.collect::<Result<Vec<_>>>()?;
+        // A bare name is repeated for the stages that there are.
         let lays_stages = |entry: &Entry| {
-            entry.section == "pipeline" && matches!(&*entry.key, "stages" | "devices")
+            let devices = || entry.value.as_str()?.parse::<Devices>().ok();
+            entry.section == "pipeline"
+                && match &*entry.key {
+                    "stages" => true,
+                    "devices" => devices().is_some_and(|devices| devices.repeated().is_none()),
+                    _ => false,
+                }
         };
         // Forward passes have no need of the run's schedule and cut, which may not fit other stages.
         if self.is_forward && entries.iter().any(lays_stages) {
@@ -210,6 +221,16 @@ impl Overrides {
         }
     }
 
+    /// For a plan by costs of layers: of a step of `batch` samples, or of as many as it has micro-batches where that is not
+    /// known.
+    #[must_use]
+    pub fn of_costs(self, batch: Option<usize>) -> Self {
+        Self {
+            costs: Some(batch),
+            ..self
+        }
+    }
+
     /// The keys of the layers so far.
     pub(super) fn given(&self) -> &Keys {
         &self.given
@@ -222,13 +243,16 @@ impl Overrides {
     /// [`Error::Input`] for a model or a tokenizer that cannot be read.
     pub fn resolve(mut self) -> Result<TrainConfig> {
         let (most_micro_batches, [ranks, ranks_here]) = (self.most_micro_batches, self.ranks);
-        let of_gpus = std::mem::take(&mut self.of_gpus);
+        let (of_gpus, costs) = (std::mem::take(&mut self.of_gpus), self.costs);
         if self.has_stages_of_run {
             self.fit_stages_to_ranks();
         }
         let mut draft = self.draft()?;
         draft.read_adapter()?;
         draft.follow_table()?;
+        if let Some(batch) = costs {
+            draft.follow_costs(batch)?;
+        }
         draft.cut_batch(most_micro_batches);
         draft.fit_model_to_data()?;
         draft.use_all_cores(ranks_here);
@@ -236,10 +260,11 @@ impl Overrides {
         draft.ask_gpus(of_gpus);
         let mut config = complete(draft.keys)?;
         config.lora.complete(&config.model)?;
-        validate::check(&config)?;
         if let Some(table) = &draft.table {
             validate::check_table(&config, table)?;
         }
+        let batch_of_costs = costs.flatten().is_some();
+        validate::check(&config, [draft.table.is_some(), batch_of_costs])?;
         Ok(config)
     }
 

@@ -100,6 +100,59 @@ fn stages_and_workers_follow_each_other() {
         "pipeline.schedule=interleaved:3",
     ];
     assert!(refused(&three).contains("list one for every 3 stages"));
+    let many = "pipeline.devices=cpu*4294967295,cpu*4294967295";
+    assert!(refused(&[many]).contains("8589934590 workers"));
+}
+
+/// A bare name replaces the workers of an earlier layer, not the number of stages.
+#[test]
+fn a_bare_device_keeps_the_stages_of_earlier_layers() {
+    let stages = |earlier: &[&str], later: &str| {
+        let layers = Overrides::new().layer(earlier.iter().map(|text| setting(text)));
+        let layers = layers.unwrap().layer([setting(later)]).unwrap();
+        layers.resolve().unwrap().pipeline.stages.get()
+    };
+    assert_eq!(stages(&["pipeline.stages=4"], "pipeline.devices=cpu"), 4);
+    assert_eq!(stages(&["pipeline.stages=4"], "pipeline.devices=cpu*2"), 2);
+    let listed = ["pipeline.devices=cpu*3", "pipeline.stages=3"];
+    assert_eq!(stages(&listed, "pipeline.devices=cpu"), 3);
+}
+
+/// Costs of a file are of its batch; bare ones of as many samples as there are micro-batches.
+#[test]
+fn a_batch_follows_the_costs() {
+    let resolve = |set: &[&str], batch| {
+        let layers = Overrides::new().layer(set.iter().map(|text| setting(text)));
+        layers.unwrap().of_costs(batch).resolve()
+    };
+    let sizes = |set: &[&str], batch| {
+        let config = resolve(set, batch).unwrap();
+        (
+            config.data.batch_size.get(),
+            config.pipeline.micro_batches.get(),
+        )
+    };
+    assert_eq!(sizes(&["pipeline.micro_batches=32"], None), (32, 32));
+    assert_eq!(sizes(&["pipeline.micro_batches=32"], Some(64)), (64, 32));
+    assert_eq!(sizes(&["pipeline.micro_batch_size=2"], Some(64)), (64, 32));
+    assert_eq!(sizes(&[], Some(4)), (4, 4));
+    let refused = |set: &[&str]| resolve(set, Some(4)).unwrap_err().to_string();
+    let said = refused(&["pipeline.micro_batches=8"]);
+    assert!(
+        said.ends_with("use `pipeline.micro_batches = 4` or fewer"),
+        "{said}"
+    );
+    let said = refused(&["data.batch_size=8"]);
+    assert!(said.ends_with("use `data.batch_size = 4`"), "{said}");
+}
+
+#[test]
+fn a_number_of_a_file_beyond_64_bits_is_too_large() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.toml");
+    std::fs::write(&file, "[run]\nsteps = 99999999999999999999999\n").unwrap();
+    let said = over(&file, &[]).unwrap_err().to_string();
+    assert!(said.ends_with("use a smaller number"), "{said}");
 }
 
 #[test]

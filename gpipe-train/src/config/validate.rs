@@ -12,8 +12,9 @@ use super::optimizer_name::OptimizerName;
 use super::{Optimizer, TrainConfig, presets, seq2seq_preset};
 use crate::error::{Error, Result};
 
-/// Refuses combinations of values that exclude each other.
-pub fn check(config: &TrainConfig) -> Result<()> {
+/// Refuses combinations of values that exclude each other. The numbers of micro-batches or of samples may be those of a
+/// table and of a file of costs: a mend changes neither.
+pub fn check(config: &TrainConfig, [of_table, of_costs]: [bool; 2]) -> Result<()> {
     let (model, data) = (&config.model, &config.data);
     check_source(config)?;
     if data.target.is_some() && !model.has_targets() {
@@ -38,7 +39,7 @@ pub fn check(config: &TrainConfig) -> Result<()> {
     }
     if config.run.tf32 && !config.pipeline.devices.has_gpu() {
         return Err(Error::invalid(
-            "run.tf32 is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.tf32` out",
+            "`run.tf32` is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.tf32` out",
         ));
     }
     if *config.run.nccl == NcclUse::On && !config.pipeline.devices.has_gpu() {
@@ -52,8 +53,16 @@ pub fn check(config: &TrainConfig) -> Result<()> {
         config.pipeline.micro_batches.get(),
     );
     if micro_batches > batch {
+        let fewer = format!("use `pipeline.micro_batches = {batch}` or fewer");
+        let more = format!("use `data.batch_size = {micro_batches}` or more");
+        let mend = match (of_table, of_costs) {
+            (true, true) => "use another table".to_owned(),
+            (true, false) => more,
+            (false, true) => fewer,
+            (false, false) => format!("{fewer}, or {more}"),
+        };
         return Err(Error::invalid(format!(
-            "{micro_batches} micro-batches but {batch} samples a batch: use `pipeline.micro_batches = {batch}` or fewer"
+            "{micro_batches} micro-batches but {batch} samples a batch: {mend}"
         )));
     }
     let groups = config.pipeline.groups.get();

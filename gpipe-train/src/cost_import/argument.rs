@@ -42,12 +42,12 @@ pub fn read_argument(text: &str) -> Result<CostFile> {
     Ok(CostFile::from_layers(layers.collect()))
 }
 
-/// Reads whole costs.
+/// Whole costs from those that [`read_argument`] has read from this text.
 ///
 /// # Errors
-/// Those of [`read_argument`], and [`Error::Invalid`] for a file whose seconds are too many for nanoseconds.
-pub fn read_whole(text: &str) -> Result<WholeCosts> {
-    let layers = read_argument(text)?.layers;
+/// Those of [`parse_list`], and [`Error::Invalid`] for a file whose seconds are too many for nanoseconds.
+pub fn whole(text: &str, read: CostFile) -> Result<WholeCosts> {
+    let layers = read.layers;
     if !is_file(text) {
         return Ok(WholeCosts {
             costs: parse_list(text)?,

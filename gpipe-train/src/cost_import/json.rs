@@ -115,8 +115,13 @@ pub fn parse(text: &str) -> Result<CostFile, String> {
         true => error.to_string(),
         false => format!("not JSON: {error}"),
     })?;
-    if file.batch == Some(0) {
-        return Err("the batch has 0 samples: use a whole number from 1 up".to_owned());
+    if let Some(batch) = file.batch
+        && !(1..=u32::MAX as usize).contains(&batch)
+    {
+        let most = u32::MAX;
+        return Err(format!(
+            "the batch has {batch} samples: use a whole number from 1 to {most}"
+        ));
     }
     if file.workers.as_ref().is_some_and(Vec::is_empty) {
         return Err("there are no workers: list one, or leave the key out".to_owned());
@@ -236,7 +241,8 @@ mod tests {
                 "use 1 to 1000",
             ),
             (r#"{"layers": [], "workers": []}"#, "no workers: list one"),
-            (r#"{"layers": [], "batch": 0}"#, "from 1 up"),
+            (r#"{"layers": [], "batch": 0}"#, "from 1 to 4294967295"),
+            (r#"{"layers": [], "batch": 4294967296}"#, "from 1 to"),
         ];
         for (text, words) in cases {
             let fault = parse(text).unwrap_err();

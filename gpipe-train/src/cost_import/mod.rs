@@ -7,7 +7,7 @@ mod pipedream;
 
 use std::path::Path;
 
-pub use argument::{WholeCosts, parse_list, read_argument, read_whole};
+pub use argument::{WholeCosts, parse_list, read_argument, whole};
 pub use cost_file::CostFile;
 
 use crate::error::{Error, Result};

@@ -4,7 +4,28 @@ use gpipe_partition::{CutRule, Partition};
 use gpipe_remat::Policy;
 use gpipe_sched::{Costs, Schedule, simulate};
 
+use crate::config::{Pipeline, ScheduleChoice};
 use crate::error::{Error, Result};
+
+/// Refuses more stages than layers.
+///
+/// # Errors
+/// [`Error::Invalid`] if there are.
+pub fn check_stages(pipeline: &Pipeline, layers: usize) -> Result<()> {
+    let stages = pipeline.stages.get();
+    if stages <= layers {
+        return Ok(());
+    }
+    let mend = match &*pipeline.schedule {
+        ScheduleChoice::Kind(_) => format!("use `pipeline.stages = {layers}` or fewer"),
+        table => {
+            format!("use another table than `pipeline.schedule = {table}`, or more layers")
+        }
+    };
+    Err(Error::invalid(format!(
+        "{stages} stages but {layers} layers: {mend}"
+    )))
+}
 
 /// Cuts layers of these costs into stages by the rule of `pipeline.partition`.
 ///

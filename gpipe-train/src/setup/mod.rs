@@ -26,7 +26,7 @@ use gpipe_report::MeasuredLink;
 use gpipe_sched::{Groups, LinkCosts, Schedule, World};
 use gpipe_tensor::{DeviceId, Shape};
 
-pub use cut_and_schedule::cut;
+pub use cut_and_schedule::{check_stages, cut};
 pub use cuts::{cuts, unit};
 pub use forecast::Forecast;
 pub(crate) use model::misfit;
@@ -143,12 +143,7 @@ impl Setup {
         let pipeline = &config.pipeline;
         let stages = pipeline.stages.get();
         let mut layers = layers(config)?;
-        if stages > layers.len() {
-            let layers = layers.len();
-            return Err(Error::invalid(format!(
-                "{stages} stages but {layers} layers: use `pipeline.stages = {layers}` or fewer"
-            )));
-        }
+        check_stages(pipeline, layers.len())?;
         // The schedule comes first: it limits the numbers that later lists depend on.
         let is_configured = given.is_none();
         let replicas = pipeline.replicas.get();
