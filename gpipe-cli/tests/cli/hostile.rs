@@ -129,6 +129,34 @@ fn what_does_not_fit_is_refused_before_it_is_allocated() {
     println!("exam P6 {tried}/{tried}");
 }
 
+/// Layers that there is no room for are not measured.
+#[test]
+fn a_profile_is_measured_where_it_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    for flags in [
+        &["plan", "--profile"][..],
+        &["plan", "--auto", "--profile"],
+        &["train", "--auto", "--profile"],
+    ] {
+        let model = [
+            "--set",
+            "model.width=2048",
+            "--set",
+            "model.heads=8",
+            "--batch-size",
+            "4",
+        ];
+        let output = confined(folder.path(), &[flags, &model].concat());
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("--profile needs") && said.contains("leave it out"),
+            "{said}"
+        );
+        assert!(!folder.path().join("runs").exists());
+    }
+}
+
 /// A text of bytes takes a byte of memory for each of its own, and what does not fit is named.
 #[test]
 fn a_text_is_read_where_it_fits() {

@@ -72,7 +72,12 @@ fn parse(bytes: &[u8], here: &Profile) -> std::result::Result<Profile, String> {
 /// Writes the file and creates its folder.
 pub fn write(path: &Path, profile: &Profile) -> Result<()> {
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(|error| unwritten(folder, error))?;
+        fs::create_dir_all(folder).map_err(|error| {
+            let folder = folder.display();
+            Error::invalid(format!(
+                "{folder}: {error}: make it a folder that can be written, or leave --profile out"
+            ))
+        })?;
     }
     let text = serde_json::to_string_pretty(profile).map_err(Error::run)?;
     gpipe_files::replace(path, (text + "\n").as_bytes()).map_err(|error| {
@@ -81,10 +86,6 @@ pub fn write(path: &Path, profile: &Profile) -> Result<()> {
             false => Error::run(error),
         }
     })
-}
-
-fn unwritten(path: &Path, error: std::io::Error) -> Error {
-    Error::run_in(format!("cannot write {}", path.display()), error)
 }
 
 #[cfg(test)]
@@ -155,5 +156,8 @@ mod tests {
         write(&path, &here).unwrap();
         assert_eq!(read(&path, &here), Ok(Some(here.clone())));
         assert!(read(folder.path(), &here).is_err());
+        let error = write(&path.join("profile.json"), &here).unwrap_err();
+        assert!(error.is_input_error());
+        assert!(error.to_string().contains("leave --profile out"), "{error}");
     }
 }

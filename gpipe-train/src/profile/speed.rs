@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use gpipe_remat::{ModelCosts, Rates, Times, Work};
-use gpipe_report::Basis;
+use gpipe_report::{Basis, numbers};
 use gpipe_tensor::DeviceId;
 
 use super::kinds::{Kind, Kinds};
@@ -13,11 +13,11 @@ use super::measurements::Profile;
 use super::on_paper;
 use super::options::{ProfileOptions, ProfileProgress};
 use super::{file, measure};
-use crate::config::TrainConfig;
+use crate::config::{Count, Size, TrainConfig};
 use crate::error::{Error, Result};
 use crate::known_gpus::{self, KnownGpu};
 use crate::machine;
-use crate::setup;
+use crate::setup::{self, Setup};
 
 /// Efficiency of each additional thread of an operation, where it is not measured.
 const EFFICIENCY: f64 = 0.9;
@@ -92,6 +92,7 @@ impl Speed {
                     "--profile measures processors only: leave it out, or use `pipeline.devices = cpu`",
                 ));
             }
+            check_memory(config, sizes)?;
             progress(ProfileProgress::Measuring {
                 kinds: kinds.list.len(),
                 sizes: sizes.to_vec(),
@@ -127,7 +128,7 @@ impl Speed {
         }
         if devices.iter().any(|id| matches!(id, DeviceId::Known(_))) {
             return Err(Error::invalid(format!(
-                "pipeline.devices: {} are devices of several kinds: a plan is for GPUs of one, such as cuda:h200*4",
+                "`pipeline.devices = {}`: devices of several kinds: a plan is for GPUs of one, such as cuda:h200*4",
                 config.pipeline.devices
             )));
         }
@@ -279,6 +280,27 @@ impl Measured {
     }
 }
 
+/// Refuses to measure layers that need more memory than there is: the workers hold all of them, and what each layer keeps
+/// of a micro-batch.
+fn check_memory(config: &TrainConfig, sizes: &[usize]) -> Result<()> {
+    let largest = sizes.iter().copied().max().unwrap_or(1);
+    let mut alone = config.clone();
+    alone.pipeline = config.pipeline.single().map_err(Error::invalid)?;
+    alone.data.batch_size = Size::try_from(largest as i64).map_err(Error::invalid)?;
+    (alone.pipeline.micro_batches, alone.pipeline.groups) = (Size::ONE, Size::ONE);
+    alone.pipeline.before = Count::ZERO;
+    let needed = Setup::new(&alone)?.memory[0].peak();
+    match machine::memory_to_come().filter(|&available| needed > available) {
+        None => Ok(()),
+        Some(available) => Err(Error::invalid(format!(
+            "--profile needs {} for the layers and a micro-batch of {}, but this machine has {}: leave it out",
+            numbers::bytes(needed),
+            numbers::counted(largest as u64, "sample"),
+            numbers::bytes(available)
+        ))),
+    }
+}
+
 fn joined(sizes: &[usize]) -> String {
     let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
     sizes.join(", ")
@@ -307,7 +329,7 @@ mod tests {
                 Setting::new("pipeline.remat", "keep"),
             ];
             let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
-            let setup = setup::Setup::new(&config).unwrap();
+            let setup = Setup::new(&config).unwrap();
             setup
                 .step_seconds(&Times::of_rates(&setup.costs, rates))
                 .unwrap()
