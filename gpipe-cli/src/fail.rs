@@ -137,6 +137,11 @@ impl From<gpipe_report::Error> for Fail {
                 "no name is free in {}: choose one with --out",
                 runs.display()
             )),
+            Report::PageNotWritten { source, .. }
+                if source.kind() == io::ErrorKind::FileTooLarge =>
+            {
+                Self::run(error)
+            }
             Report::PageNotWritten { .. } => Self::invalid(format!("{error} with --out")),
             other if other.is_input_error() => Self::usage(error),
             _ => Self::run(error),

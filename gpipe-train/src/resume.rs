@@ -214,7 +214,8 @@ pub(crate) fn begin(
         run,
         ..
     } = resumed;
-    if state.text != dataset.digest() {
+    let is_told = |warning: &String| warning.starts_with("data.source is ");
+    if state.text != dataset.digest() && !warnings.iter().any(is_told) {
         warnings.push(format!(
             "data.source: {} is not what it was: training uses different samples from here on",
             config.data.source

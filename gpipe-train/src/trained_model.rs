@@ -63,7 +63,7 @@ pub fn check_merge(config: &TrainConfig, folder: &Path) -> Result<()> {
 /// trained, evaluated and opened by `transformers` like any other, and computes the same to rounding.
 ///
 /// # Errors
-/// Those of [`check_merge`]; [`Error::Run`] if the folder cannot be written.
+/// Those of [`check_merge`]; [`Error::Invalid`] if the folder cannot be made, [`Error::Run`] if it cannot be written.
 pub fn save_merged(
     config: &TrainConfig,
     source: &ModelSource,
@@ -90,8 +90,12 @@ pub fn save_merged(
     let values = gpipe_hf::merged(&model, values.collect(), settings)?;
     let companions = Companions::read(Some(&source.model), vocabulary.file.as_deref())?;
     let files = gpipe_hf::to_files(&model, &values, &companions)?;
-    let unwritten = gpipe_files::Error::write(folder);
-    gpipe_files::make_folder(folder).map_err(|error| Error::run(unwritten(error)))?;
+    gpipe_files::make_folder(folder).map_err(|error| {
+        let shown = folder.display();
+        Error::invalid(format!(
+            "--save-merged {shown}: {error}: name a folder that can be made"
+        ))
+    })?;
     for (name, contents) in files {
         let written = gpipe_files::replace_with(&folder.join(name), |file| {
             contents.give(|bytes| file.write_all(bytes), std::io::Error::other)

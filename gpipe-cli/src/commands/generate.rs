@@ -127,7 +127,11 @@ fn save(files: &[Named], folder: &Path) -> Result<()> {
     })?;
     for file in files {
         let path = folder.join(&file.name);
-        fs::write(&path, &file.text).map_err(Fail::write(path.display()))?;
+        let written = gpipe_files::replace(&path, file.text.as_bytes());
+        written.map_err(|error| match error.is_input_error() {
+            true => Fail::usage(error),
+            false => Fail::run(error),
+        })?;
     }
     Ok(())
 }

@@ -5,6 +5,21 @@ use std::fs;
 
 use super::{gpipe, objects, stderr, stdout};
 
+/// What stands in the place of a file is replaced whole, or named.
+#[test]
+fn a_file_that_cannot_be_replaced_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("gpipe.bash/x")).unwrap();
+    let output = gpipe(folder.path(), &["generate", "completions", "bash", "."]);
+    let said = stderr(&output);
+    assert_eq!(
+        (output.status.code(), said.lines().count()),
+        (Some(2), 1),
+        "{said}"
+    );
+    assert!(said.contains("gpipe.bash"), "{said}");
+}
+
 #[test]
 fn every_command_has_a_page() {
     let folder = tempfile::tempdir().unwrap();
