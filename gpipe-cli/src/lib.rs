@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 
-use args::{Args, Color, Command, LaunchedArgs, set_command};
+use args::{Args, Color, Command, LaunchedArgs, key_of, set_command};
 use fail::{Fail, Result};
 
 /// Runs the program: parses the arguments, runs the command and returns the exit code.
@@ -109,7 +109,10 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         .lines()
         .map(str::trim)
         .take_while(|line| !line.starts_with("Usage:"));
-    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    // Following clap's advice `-- VALUE` is refused where the value is that of a flag.
+    let unwanted = ["For more information", "tip: to pass '"];
+    let lines = lines.filter(|line| !unwanted.iter().any(|words| line.starts_with(words)));
+    let lines = lines.filter(|line| !line.is_empty());
     let mut message = String::new();
     for line in lines {
         message += match message.chars().last() {
@@ -125,12 +128,23 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         message =
             format!("unexpected argument '{typed}' found; a similar argument exists: '{own}'");
     }
-    let configured = ["train", "plan", "verify"];
-    let configured = configured.map(|command| format!("Usage: gpipe {command} "));
-    let is_word = error.kind() == ErrorKind::UnknownArgument && !typed.starts_with('-');
-    let mend = match is_word && configured.iter().any(|usage| text.contains(usage)) {
-        true => "use a flag, as in --model gpt2, --data notes.txt or --set KEY=VALUE; ",
-        false => "",
+    let is_of = |commands: &[&str]| {
+        let is_of = |command: &&str| text.contains(&format!("Usage: gpipe {command} "));
+        error.kind() == ErrorKind::UnknownArgument && commands.iter().any(is_of)
+    };
+    let is_flag = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let mend = match key_of(typed).filter(|_| is_of(&["eval", "sample"])) {
+        Some(key) => format!("use --set {key}=VALUE; "),
+        None if !typed.starts_with('-') && is_of(&["train", "plan", "verify"]) => {
+            "use a flag, as in --model gpt2, --data notes.txt or --set KEY=VALUE; ".to_owned()
+        }
+        None if typed.starts_with('-')
+            && !(typed.starts_with("--") && typed.chars().all(is_flag))
+            && is_of(&["train", "plan", "verify", "eval", "sample"]) =>
+        {
+            "write FLAG=VALUE where the value of a flag begins with a dash; ".to_owned()
+        }
+        None => String::new(),
     };
     let fail = Fail::invalid(format!(
         "{message}; {mend}--help lists all commands and flags"

@@ -99,8 +99,18 @@ pub fn flag_for(key: &str, value: &str) -> String {
         Some("--no-shuffle" | "--no-cuda-graphs" | "--tf32") | None => {
             format!("--set {key}={value}")
         }
+        // A value that begins with a dash would be read as a flag.
+        Some(flag) if value.trim_start_matches('\'').starts_with('-') => {
+            format!("{flag}={value}")
+        }
         Some(flag) => format!("{flag} {value}"),
     }
+}
+
+/// The key that a flag of another command sets.
+pub fn key_of(flag: &str) -> Option<&'static str> {
+    let found = KEY_FLAGS.iter().find(|(other, ..)| *other == flag);
+    found.map(|(_, key, _)| *key)
 }
 
 impl Settings {

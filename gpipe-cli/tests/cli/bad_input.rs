@@ -46,6 +46,58 @@ const CASES: &[(&[&str], &[&str])] = &[
         &["--set lr", "SECTION.KEY=VALUE"],
     ),
     (&["train", "--stagse", "2"], &["--stagse", "--stages"]),
+    (
+        &["train", "--freeze", "-x"],
+        &["'-x' found", "write FLAG=VALUE"],
+    ),
+    (
+        &["sample", "none", "--prompt", "- a"],
+        &["'- ' found", "write FLAG=VALUE"],
+    ),
+    (
+        &["eval", "none", "--micro-batches", "2"],
+        &["found; use --set pipeline.micro_batches=VALUE"],
+    ),
+    (
+        &["sample", "none", "--data", "x"],
+        &["'--data' found; use --set data.source=VALUE"],
+    ),
+    (
+        &["check", "none", "--foo"],
+        &["'--foo' found; --help lists"],
+    ),
+    (
+        &["train", "--devices", "cpu*4294967295,cuda:0*4294967295"],
+        &["--devices cpu*4294967295", "list fewer"],
+    ),
+    (
+        &["train", "--mpi-timeout", "99999999999999999999"],
+        &["--mpi-timeout", "use a smaller number"],
+    ),
+    (
+        &["train", "--config", "large.toml"],
+        &["large.toml line 2", "use a smaller number"],
+    ),
+    (
+        &[
+            "train",
+            "--set",
+            "model.width=400000000",
+            "--set",
+            "model.heads=1",
+            "--set",
+            "model.blocks=1",
+            "--set",
+            "model.context=4294967295",
+            "--seq-len",
+            "1",
+            "--batch-size",
+            "1",
+            "--stages",
+            "1",
+        ],
+        &["the run needs 16.0 EiB", "use a smaller model"],
+    ),
     (&["train", "notes.txt"], &["notes.txt", "--data notes.txt"]),
     (&["devices", "cpu"], &["'cpu' found; --help lists"]),
     (&["trian"], &["trian", "train"]),
@@ -202,6 +254,7 @@ fn one_line_names_the_thing_and_the_mend_and_nothing_is_left_behind() {
     write("short.txt", "Lorem");
     write("typo.toml", "[run]\nsteps = 3\n[pipeline]\nstagse = 3\n");
     write("syntax.toml", "[run]\nsteps =\n");
+    write("large.toml", "[run]\nsteps = 99999999999999999999999\n");
     let listing = || {
         let mut names: Vec<_> = fs::read_dir(folder.path())
             .unwrap()
