@@ -146,24 +146,22 @@ impl Settings {
     }
 }
 
-impl Workers {
-    /// The settings of the typed flags.
-    pub fn settings(&self) -> Vec<Setting> {
-        let Self {
+impl From<Workers> for Settings {
+    fn from(workers: Workers) -> Self {
+        let Workers {
             stages,
             devices,
             partition,
             threads,
             adapter,
-        } = self.clone();
-        let settings = Settings {
+        } = workers;
+        Self {
             stages,
             devices,
             partition,
             threads,
             adapter,
-            ..Settings::default()
-        };
-        settings.flags().collect()
+            ..Self::default()
+        }
     }
 }

@@ -20,7 +20,6 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub use flags::{flag_for, flag_of, key_of, set_command};
 pub use generate::{Artifact, GenerateArgs};
-pub use overrides::{environment, set};
 pub use plan::PlanArgs;
 pub use settings::{Settings, Workers};
 pub use train::{LaunchedArgs, TrainArgs, VerifyArgs};

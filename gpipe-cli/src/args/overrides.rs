@@ -47,7 +47,7 @@ fn unreadable(error: Error) -> Fail {
 const INSTRUCTION_SET: &str = "GPIPE_INSTRUCTION_SET";
 
 /// The settings of the environment.
-pub fn environment() -> Option<Setting> {
+fn environment() -> Option<Setting> {
     let text = std::env::var(INSTRUCTION_SET)
         .ok()
         .filter(|text| !text.is_empty())?;
@@ -56,7 +56,7 @@ pub fn environment() -> Option<Setting> {
 }
 
 /// The settings of `--set`.
-pub fn set(texts: &[String]) -> Result<Vec<Setting>> {
+fn set(texts: &[String]) -> Result<Vec<Setting>> {
     let setting = |text: &String| {
         let place = format!("--set {text}");
         match text.split_once('=') {

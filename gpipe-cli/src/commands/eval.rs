@@ -2,10 +2,10 @@
 
 use gpipe_remat::TrainingLoss;
 use gpipe_report::{Event, numbers};
-use gpipe_train::{Recipe, Setting, Setup, TrainConfig, evaluate};
+use gpipe_train::{Recipe, Setup, TrainConfig, evaluate, printable};
 
 use super::train::kernel_cache;
-use crate::args::{EvalArgs, OutputArgs, environment, set};
+use crate::args::{EvalArgs, OutputArgs, Settings};
 use crate::fail::Result;
 use crate::output::{Console, print};
 use crate::ranks;
@@ -27,7 +27,12 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         console.warn(warning);
     }
     let of_run = source.run.is_some();
-    let held_out = of_run && args.data.is_none() && config.run.eval_every.get() > 0;
+    let sets_source = |set: &String| {
+        let key = set.split_once('=').map(|(key, _)| key.trim());
+        key == Some("data.source")
+    };
+    let is_other = args.data.is_some() || args.set.iter().any(sets_source);
+    let held_out = of_run && !is_other && config.run.eval_every.get() > 0;
     let dataset = match held_out {
         true => gpipe_train::dataset(&config, &found.vocabulary)?,
         false => gpipe_train::held_out_dataset(&config, &found.vocabulary)?,
@@ -51,7 +56,7 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         "{}: {} parameters; {}: {} {unit}{cut}",
         config.model.name,
         numbers::short(setup.parameters as f64),
-        config.data.source,
+        printable(&config.data.source),
         numbers::short(count(dataset.held_out_targets()) as f64),
     ));
     let recipe = Recipe {
@@ -86,20 +91,14 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
 
 /// The configuration of the run, if there is one, with the flags.
 fn configuration(args: &EvalArgs, source: &gpipe_train::ModelSource) -> Result<TrainConfig> {
-    let mut settings = args.workers.settings();
-    let typed = [
-        ("--data", "data.source", &args.data),
-        ("--target", "data.target", &args.target),
-        ("--tokenizer", "data.tokenizer", &args.tokenizer),
-        ("--seq-len", "data.seq_len", &args.seq_len),
-        ("--batch-size", "data.batch_size", &args.batch_size),
-    ];
-    for (flag, key, text) in typed {
-        if let Some(text) = text {
-            settings.push(Setting::text(format!("{flag} {text}"), key, text));
-        }
-    }
-    let overrides = source.overrides()?.layer(environment())?;
-    let overrides = overrides.layer(set(&args.set)?)?.layer(settings)?;
-    Ok(ranks::lay(overrides).resolve()?)
+    let settings = Settings {
+        set: args.set.clone(),
+        data: args.data.clone(),
+        target: args.target.clone(),
+        tokenizer: args.tokenizer.clone(),
+        seq_len: args.seq_len.clone(),
+        batch_size: args.batch_size.clone(),
+        ..args.workers.clone().into()
+    };
+    Ok(settings.lay_over(source.overrides()?)?.resolve()?)
 }

@@ -10,7 +10,7 @@ use gpipe_report::Event;
 use gpipe_train::{Generation, Generator, ModelSource, Setting, Setup, TrainConfig};
 
 use super::train::kernel_cache;
-use crate::args::{OutputArgs, SampleArgs, environment, set};
+use crate::args::{OutputArgs, SampleArgs, Settings};
 use crate::fail::{Fail, Result};
 use crate::output::{Console, is_silent, print};
 use crate::ranks;
@@ -139,23 +139,18 @@ fn prompts(
 
 /// The configuration of the run, if there is one, for a single sample.
 fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig> {
-    let mut settings = args.workers.settings();
-    for key in ["data.batch_size", "pipeline.micro_batches", "data.seq_len"] {
-        settings.push(Setting::new(key, 1));
-    }
-    if let Some(seed) = &args.seed {
-        settings.push(Setting::text(format!("--seed {seed}"), "run.seed", seed));
-    }
-    if let Some(file) = &args.tokenizer {
-        settings.push(Setting::text(
-            format!("--tokenizer {file}"),
-            "data.tokenizer",
-            file,
-        ));
-    }
-    let overrides = source.overrides()?.layer(environment())?;
-    let overrides = overrides.layer(set(&args.set)?)?.layer(settings)?;
-    Ok(ranks::lay(overrides).resolve()?)
+    let settings = Settings {
+        set: args.set.clone(),
+        seed: args.seed.clone(),
+        tokenizer: args.tokenizer.clone(),
+        ..args.workers.clone().into()
+    };
+    let single = ["data.batch_size", "pipeline.micro_batches", "data.seq_len"];
+    let single = single.map(|key| Setting::new(key, 1));
+    Ok(settings
+        .lay_over(source.overrides()?)?
+        .layer(single)?
+        .resolve()?)
 }
 
 fn sampling(args: &SampleArgs) -> Result<Sampling> {

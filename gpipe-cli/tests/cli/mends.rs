@@ -312,6 +312,35 @@ fn eval_chooses_its_micro_batches() {
     }
 }
 
+/// Another text is evaluated whole, however it is named.
+#[test]
+fn a_text_by_its_key_is_that_of_the_flag() {
+    let folder = folder();
+    fs::write(folder.path().join("other.txt"), "abcdefgh ".repeat(900)).unwrap();
+    let train = [
+        "train",
+        "--steps",
+        "1",
+        "--eval-every",
+        "1",
+        "--out",
+        "held",
+        "-q",
+    ];
+    let output = gpipe(folder.path(), &[&train[..1], SMALL, &train[1..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let found = [
+        &["--data", "other.txt"],
+        &["--set", "data.source=other.txt"],
+    ]
+    .map(|text| {
+        let output = gpipe(folder.path(), &[&["eval", "held"][..], text].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        output.stdout
+    });
+    assert_eq!(found[0], found[1]);
+}
+
 /// A table is of a number of micro-batches; forward passes need none, nor its file.
 #[test]
 fn a_run_by_a_table_is_evaluated_and_sampled_without_it() {
