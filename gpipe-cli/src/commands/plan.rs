@@ -1,11 +1,13 @@
 //! `gpipe plan`: the plan of a run, without running it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::StageMemory;
 use gpipe_remat::planner::Described;
 use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
+use gpipe_tensor::{DeviceId, find_cuda};
 
 use gpipe_report::{Basis, Cuts, Event, numbers};
 use gpipe_train::config::ScheduleChoice;
@@ -85,6 +87,16 @@ fn write_table(args: &PlanArgs, schedule: &Schedule) -> Result<()> {
     };
     // A pipe or a device takes the table as it comes.
     let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if !path
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("csv"))
+        && !is_special
+    {
+        let name = path.display();
+        warn(&format!(
+            "--csv {name}: --schedule reads tables whose names end in .csv: rename it"
+        ));
+    }
     let written = match is_special {
         true => std::fs::File::create(path)
             .and_then(|mut file| schedule.write_csv(&mut file))
@@ -126,6 +138,15 @@ fn show_setup(
     {
         warn(&format!("train would refuse this: {fault}"));
     }
+    for id in missing_gpus(&setup.devices) {
+        warn(&format!("train would refuse this: device {id} is not here"));
+    }
+    // The processor's speed says nothing of a GPU.
+    let is_of_gpus = setup
+        .devices
+        .iter()
+        .any(|id| matches!(id, DeviceId::Cuda(_)));
+    let seconds = (!(is_of_gpus && matches!(speed, Speed::Estimate(_)))).then_some(seconds);
     if wants_profile {
         profile::show(&speed, &setup.costs, setup.schedule.devices(), output)?;
     }
@@ -134,7 +155,7 @@ fn show_setup(
             &setup.partition,
             &setup.loads,
             forecast.bubble,
-            Some((seconds, forecast, speed.basis())),
+            Some((seconds.map(|seconds| (seconds, speed.basis())), forecast)),
         );
     }
     if output.verbose {
@@ -177,15 +198,16 @@ fn show_setup(
     print(&format!(
         "{heading}\n{}{}\n{}\n{}\n\
          bubble  {}\n\
-         step    about {} ({})\n\
-         memory  {} on the largest stage, {} in all\n        {}{}",
+         {}memory  {} on the largest stage, {} in all\n        {}{}",
         stages::table(setup, gpipe_train::unit(config), terminal_width()),
         verdict(&setup.loads),
         why(&setup.cuts(config)?),
         setup.schedule.grid(terminal_width()),
         forecast.bubbles(),
-        numbers::step_time(seconds),
-        profile::source(&speed, threads),
+        seconds.map_or_else(String::new, |seconds| {
+            let source = profile::source(&speed, threads);
+            format!("step    about {} ({source})\n", numbers::step_time(seconds))
+        }),
         numbers::bytes(largest),
         numbers::bytes(
             forecast
@@ -196,6 +218,16 @@ fn show_setup(
         numbers::parameter_bytes(setup.parameter_bytes),
         lines.concat(),
     ))
+}
+
+/// The GPUs among the devices of stages that this machine lacks.
+fn missing_gpus(devices: &[DeviceId]) -> BTreeSet<String> {
+    let here = find_cuda().map_or_else(|_| Vec::new(), |found| found.devices);
+    let is_here = |id: &DeviceId| here.iter().any(|device| device.id == *id);
+    let gpus = devices.iter().filter(|id| matches!(id, DeviceId::Cuda(_)));
+    gpus.filter(|id| !is_here(id))
+        .map(DeviceId::to_string)
+        .collect()
 }
 
 /// The batch as text.
@@ -291,10 +323,10 @@ fn publish(
     partition: &Partition,
     loads: &Loads,
     bubble: f64,
-    of_run: Option<(f64, Forecast, Basis)>,
+    of_run: Option<(Option<(f64, Basis)>, Forecast)>,
 ) -> Result<()> {
-    let basis = of_run.as_ref().map(|&(.., basis)| basis);
-    let (step_seconds, forecast) = of_run.map(|run| (run.0, run.1)).unzip();
+    let (predicted, forecast) = of_run.unzip();
+    let (step_seconds, basis) = predicted.flatten().unzip();
     let of_forecast = |forecast: &Forecast| {
         let portals = forecast.portals.clone();
         (

@@ -23,6 +23,7 @@ mod llama;
 mod long_lines;
 mod masks;
 mod mends;
+mod missing_gpus;
 mod models;
 mod parity;
 mod pictures;

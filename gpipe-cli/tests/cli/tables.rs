@@ -171,6 +171,12 @@ fn a_table_is_replaced_whole() {
     assert_eq!(fs::read_to_string(&out).unwrap(), "old");
     assert_eq!((plan("out.csv"), plan("/dev/null")), (Some(0), Some(0)));
     assert!(fs::read_to_string(&out).unwrap().contains("0F0"));
+    let output = small(folder.path(), "plan", &["--csv", "out.txt"]);
+    let said = stderr(&output);
+    assert!(
+        said.contains("warning: --csv out.txt") && said.contains("end in .csv"),
+        "{said}"
+    );
 }
 
 #[test]
