@@ -111,6 +111,7 @@ impl From<Error> for Fail {
 impl From<gpipe_report::Error> for Fail {
     fn from(error: gpipe_report::Error) -> Self {
         use gpipe_report::Error as Report;
+        use io::ErrorKind::FileTooLarge;
         let out = |path: &std::path::Path, words: &str| {
             Self::invalid(format!("--out {}: {words}", path.display()))
         };
@@ -137,9 +138,7 @@ impl From<gpipe_report::Error> for Fail {
                 "no name is free in {}: choose one with --out",
                 runs.display()
             )),
-            Report::PageNotWritten { source, .. }
-                if source.kind() == io::ErrorKind::FileTooLarge =>
-            {
+            Report::PageNotWritten { source, .. } if source.kind() == FileTooLarge => {
                 Self::run(error)
             }
             Report::PageNotWritten { .. } => Self::invalid(format!("{error} with --out")),

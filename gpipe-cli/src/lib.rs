@@ -111,8 +111,8 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         .take_while(|line| !line.starts_with("Usage:"));
     // Following clap's advice `-- VALUE` is refused where the value is that of a flag.
     let unwanted = ["For more information", "tip: to pass '"];
-    let lines = lines.filter(|line| !unwanted.iter().any(|words| line.starts_with(words)));
-    let lines = lines.filter(|line| !line.is_empty());
+    let is_said = |line: &&str| !unwanted.iter().any(|words| line.starts_with(words));
+    let lines = lines.filter(|line| !line.is_empty() && is_said(line));
     let mut message = String::new();
     for line in lines {
         message += match message.chars().last() {
@@ -133,18 +133,16 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         error.kind() == ErrorKind::UnknownArgument && commands.iter().any(is_of)
     };
     let is_flag = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    let mend = match key_of(typed).filter(|_| is_of(&["eval", "sample"])) {
-        Some(key) => format!("use --set {key}=VALUE; "),
-        None if !typed.starts_with('-') && is_of(&["train", "plan", "verify"]) => {
-            "use a flag, as in --model gpt2, --data notes.txt or --set KEY=VALUE; ".to_owned()
+    let is_value = !typed.starts_with("--") || !typed.chars().all(is_flag);
+    let mend = match (key_of(typed), typed.starts_with('-')) {
+        (Some(key), _) if is_of(&["eval", "sample"]) => &*format!("use --set {key}=VALUE; "),
+        (_, false) if is_of(&["train", "plan", "verify"]) => {
+            "use a flag, as in --model gpt2, --data notes.txt or --set KEY=VALUE; "
         }
-        None if typed.starts_with('-')
-            && !(typed.starts_with("--") && typed.chars().all(is_flag))
-            && is_of(&["train", "plan", "verify", "eval", "sample"]) =>
-        {
-            "write FLAG=VALUE where the value of a flag begins with a dash; ".to_owned()
+        (_, true) if is_value && is_of(&["train", "plan", "verify", "eval", "sample"]) => {
+            "write FLAG=VALUE where the value of a flag begins with a dash; "
         }
-        None => String::new(),
+        _ => "",
     };
     let fail = Fail::invalid(format!(
         "{message}; {mend}--help lists all commands and flags"

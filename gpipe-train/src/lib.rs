@@ -48,7 +48,7 @@ pub use launch::{Launched, found_mpi, is_first_rank, join_launcher};
 #[cfg(feature = "cuda")]
 pub use launches::step_launches;
 pub use model_source::{ModelSource, find};
-pub use printable::{is_unprintable, printable};
+pub use printable::{harmless, printable};
 pub use progress_sink::{ProgressSink, Silent};
 pub use resume::StartPoint;
 pub use run::{PreparedRun, RunEnd, RunOptions};

@@ -37,9 +37,24 @@ pub fn printable(text: &str) -> String {
 }
 
 /// Whether a character controls a terminal, is invisible or changes the text direction.
-pub fn is_unprintable(character: char) -> bool {
+fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// Lines without control characters, but for these `styles`. They are written out as in JSON, of which the meaning stays.
+pub fn harmless(text: &str, styles: &[String]) -> String {
+    let (mut rest, mut harmless) = (text, String::with_capacity(text.len()));
+    while let Some(next) = rest.chars().next() {
+        let styled = styles.iter().find(|style| rest.starts_with(style.as_str()));
+        let length = styled.map_or(next.len_utf8(), String::len);
+        match styled.is_none() && next != '\n' && next.is_control() {
+            true => harmless += &format!("\\u{:04x}", u32::from(next)),
+            false => harmless += &rest[..length],
+        }
+        rest = &rest[length..];
+    }
+    harmless
 }
 
 #[cfg(test)]

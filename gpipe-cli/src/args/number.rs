@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 /// A count of 1 or more, by its type or where it is used.
 pub fn whole<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, &'static str> {
-    parsed(text, "use a whole number from 1 up")
+    read(text, "use a whole number from 1 up")
 }
 
-fn parsed<T: FromStr<Err = ParseIntError>>(
+fn read<T: FromStr<Err = ParseIntError>>(
     text: &str,
     mend: &'static str,
 ) -> Result<T, &'static str> {
@@ -22,7 +22,7 @@ fn parsed<T: FromStr<Err = ParseIntError>>(
 /// Seconds within which another process gives a sign of life, one each second.
 pub fn seconds(text: &str) -> Result<u64, &'static str> {
     let mend = "use a whole number from 3 up";
-    parsed(text, mend).and_then(|seconds| if seconds < 3 { Err(mend) } else { Ok(seconds) })
+    read(text, mend).and_then(|seconds| if seconds < 3 { Err(mend) } else { Ok(seconds) })
 }
 
 /// A number that is checked where it is used, or else this mend.

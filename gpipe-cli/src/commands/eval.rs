@@ -26,13 +26,9 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
     if let Some(warning) = &found.warning {
         console.warn(warning);
     }
-    let of_run = source.run.is_some();
-    let sets_source = |set: &String| {
-        let key = set.split_once('=').map(|(key, _)| key.trim());
-        key == Some("data.source")
-    };
+    let sets_source = |set: &String| set.trim_start().starts_with("data.source");
     let is_other = args.data.is_some() || args.set.iter().any(sets_source);
-    let held_out = of_run && !is_other && config.run.eval_every.get() > 0;
+    let held_out = source.run.is_some() && !is_other && config.run.eval_every.get() > 0;
     let dataset = match held_out {
         true => gpipe_train::dataset(&config, &found.vocabulary)?,
         false => gpipe_train::held_out_dataset(&config, &found.vocabulary)?,

@@ -1,13 +1,11 @@
 //! `gpipe plan`: the plan of a run, without running it.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::StageMemory;
 use gpipe_remat::planner::Described;
 use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
-use gpipe_tensor::{DeviceId, find_cuda};
 
 use gpipe_report::{Basis, Cuts, Event, numbers};
 use gpipe_train::config::ScheduleChoice;
@@ -87,14 +85,13 @@ fn write_table(args: &PlanArgs, schedule: &Schedule) -> Result<()> {
     };
     // A pipe or a device takes the table as it comes.
     let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
-    if !path
+    let name = path.display();
+    let is_table = path
         .extension()
-        .is_some_and(|end| end.eq_ignore_ascii_case("csv"))
-        && !is_special
-    {
-        let name = path.display();
+        .is_some_and(|end| end.eq_ignore_ascii_case("csv"));
+    if !is_table && !is_special {
         warn(&format!(
-            "--csv {name}: --schedule reads tables whose names end in .csv: rename it"
+            "--csv {name}: --schedule reads names that end in .csv: rename it"
         ));
     }
     let written = match is_special {
@@ -105,7 +102,6 @@ fn write_table(args: &PlanArgs, schedule: &Schedule) -> Result<()> {
             .map_err(|error| error.into_fault().to_string()),
     };
     let fault = |words| {
-        let name = path.display();
         Fail::invalid(format!(
             "--csv {name}: {words}: name a file that can be written"
         ))
@@ -138,15 +134,12 @@ fn show_setup(
     {
         warn(&format!("train would refuse this: {fault}"));
     }
-    for id in missing_gpus(&setup.devices) {
+    for id in setup.missing_gpus() {
         warn(&format!("train would refuse this: device {id} is not here"));
     }
     // The processor's speed says nothing of a GPU.
-    let is_of_gpus = setup
-        .devices
-        .iter()
-        .any(|id| matches!(id, DeviceId::Cuda(_)));
-    let seconds = (!(is_of_gpus && matches!(speed, Speed::Estimate(_)))).then_some(seconds);
+    let is_told = !matches!(speed, Speed::Estimate(_)) || !config.pipeline.devices.has_gpu();
+    let seconds = is_told.then_some(seconds);
     if wants_profile {
         profile::show(&speed, &setup.costs, setup.schedule.devices(), output)?;
     }
@@ -218,16 +211,6 @@ fn show_setup(
         numbers::parameter_bytes(setup.parameter_bytes),
         lines.concat(),
     ))
-}
-
-/// The GPUs among the devices of stages that this machine lacks.
-fn missing_gpus(devices: &[DeviceId]) -> BTreeSet<String> {
-    let here = find_cuda().map_or_else(|_| Vec::new(), |found| found.devices);
-    let is_here = |id: &DeviceId| here.iter().any(|device| device.id == *id);
-    let gpus = devices.iter().filter(|id| matches!(id, DeviceId::Cuda(_)));
-    gpus.filter(|id| !is_here(id))
-        .map(DeviceId::to_string)
-        .collect()
 }
 
 /// The batch as text.

