@@ -1,5 +1,6 @@
 //! Tensors that stages keep between forward and backward passes, and their bytes.
 
+pub(crate) mod activations;
 pub(crate) mod budget;
 mod bytes;
 mod messages;

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use gpipe_sched::{Held, Schedule};
 
-use super::replay::{Replay, activations};
+use super::activations::activations;
+use super::replay::Replay;
 use crate::{ModelCosts, ParameterBytes, RematPlan, StageMemory};
 
 /// The memory of every stage over one training step under `schedule` and `remat_plan`.

@@ -11,23 +11,6 @@ use crate::portals::{passing, present};
 use crate::reach::Reach;
 use crate::{ModelCosts, Retained, RetainedRun};
 
-/// The peak bytes of activations of `stage`, which runs the layers `part`, if it keeps `kept` of each
-/// micro-batch. With `portals`, tensors that pass the stage are not in its flows.
-pub(crate) fn activations<'a>(
-    costs: &ModelCosts,
-    part: &Range<usize>,
-    schedule: &Schedule,
-    stage: usize,
-    portals: bool,
-    kept: impl Fn(usize) -> &'a Retained,
-) -> u64 {
-    let mut replay = Replay::new(costs, kept, schedule, stage, part.clone(), portals);
-    for action in schedule.of_stage(stage) {
-        replay.act(action.op, action.micro_batch);
-    }
-    replay.ledger.peak()
-}
-
 /// For each tensor of the input flow, whether the layers of a run touch it.
 fn reach(costs: &ModelCosts, m: usize, layers: Range<usize>) -> Reach {
     let mut reach = Reach::new(costs.flow(m, layers.start).len());

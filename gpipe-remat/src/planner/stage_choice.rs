@@ -6,8 +6,8 @@ use std::rc::Rc;
 use gpipe_sched::Schedule;
 
 use super::request::{Costed, PlanRequest};
+use crate::memory::activations::activations;
 use crate::memory::budget::{self, StageContext};
-use crate::memory::replay::activations;
 use crate::{Bytes, Policy, RematPlan, Retained, StageMemory};
 
 /// The tensors that one stage keeps.

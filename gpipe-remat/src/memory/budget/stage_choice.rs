@@ -19,7 +19,7 @@ use super::chain::Chain;
 use super::in_flight::InFlight;
 use super::search::search;
 use crate::cut::is_cut;
-use crate::memory::replay::activations;
+use crate::memory::activations::activations;
 use crate::{Bytes, Error, ModelCosts, ParameterBytes, Result, Retained, RetainedRun, StageMemory};
 
 /// Most choices followed at each boundary. Models of few kinds of layers have far fewer; with hundreds
