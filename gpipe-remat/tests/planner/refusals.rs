@@ -7,7 +7,7 @@ use gpipe_remat::planner::{Described, Link, NamedOrder, PlanRequest, Planner, Wo
 use gpipe_remat::{ModelCosts, Policy, Result};
 use gpipe_sched::{one_f_one_b, zb_v};
 
-use crate::small::{POLICIES, Random, Small, order, orders};
+use crate::small::{POLICIES, Random, Small, more_orders, order, orders};
 
 #[test]
 fn what_makes_no_sense_is_refused_with_words() {
@@ -205,4 +205,41 @@ fn imported_costs_have_as_many_layers_for_every_size() {
         );
     }
     assert!(costs([0, 0]).is_err());
+}
+
+/// Sums of bytes that no number holds fit no worker.
+#[test]
+fn bytes_that_no_number_holds_do_not_fit() {
+    let layer = |saved, output, parameters| Described {
+        forward: 1.0,
+        saved,
+        output,
+        parameters,
+        optimizer: parameters,
+        ..Described::default()
+    };
+    for layer in [
+        layer(1 << 62, 1 << 20, 1 << 20),
+        layer(1 << 63, 1 << 20, 1 << 20),
+        layer(1 << 20, 1 << 63, 1 << 20),
+        layer(1 << 20, 1 << 20, 1 << 63),
+    ] {
+        let mut small = Small::new(&mut Random(3), 1, 1, true);
+        small.layers = vec![layer; 6];
+        small.weights = Described::weights(&small.layers);
+        small.workers = vec![
+            Worker {
+                speed: 1.0,
+                memory: Some(1 << 30)
+            };
+            2
+        ];
+        small.batch = 64;
+        small.link = Link::FREE;
+        let policies = [Policy::Budget(gpipe_remat::Bytes(u64::MAX))];
+        let every = || orders().into_iter().chain(more_orders()).collect();
+        let answer = small.ask_of(every(), &[1, 4, 64], &policies, |planner| planner.answer());
+        let said = answer.expect_err("too large").to_string();
+        assert!(said.contains("does not fit"), "{said}");
+    }
 }

@@ -124,19 +124,27 @@ impl<'a> Chain<'a> {
         let known = pass.release_flow();
         let saved = pass.ledger.live();
         pass.begin_back(self, layer + 1, known);
-        let back = pass.back(self, layer) + self.pending(layer + 1);
+        let back = pass
+            .back(self, layer)
+            .saturating_add(self.pending(layer + 1));
         // The same again without the saved tensors: the bytes that the outputs alone hold.
         let mut pass = Pass::new(self, layer);
         pass.forward(self, layer);
         pass.forget();
-        let output = (pass.ledger.live() + saved).saturating_sub(live);
+        let output = pass
+            .ledger
+            .live()
+            .saturating_add(saved)
+            .saturating_sub(live);
         // And again with another claim on the input: bytes that it frees were not saved.
         let mut pass = Pass::new(self, layer).claiming();
         pass.forward(self, layer);
         pass.release_flow();
         let with = pass.ledger.live();
         pass.let_go();
-        let input = pass.input.saturating_sub(with - pass.ledger.live());
+        let input = pass
+            .input
+            .saturating_sub(with.saturating_sub(pass.ledger.live()));
         // A pending input of the next layer may be this layer's output.
         let back = match self.split {
             true => back - output.min(back),
@@ -182,8 +190,8 @@ impl<'a> Chain<'a> {
         for layer in start..self.part.end {
             again.forward(self, layer);
             let flow = self.gradients(layer + 1, again.flow.len());
-            let waiting = bytes(&flow) + self.pending(layer + 1);
-            runs.back.push(again.ledger.peak() + waiting);
+            let waiting = bytes(&flow).saturating_add(self.pending(layer + 1));
+            runs.back.push(again.ledger.peak().saturating_add(waiting));
         }
         let known = again.release_flow();
         again.begin_back(self, self.part.end, known);

@@ -76,14 +76,22 @@ pub(crate) fn search(
         let single = chain.single(layer);
         for (before, state) in states.iter().enumerate() {
             let shared = state.output.min(single.input);
-            let seen = state.held - state.output;
+            let seen = state.held.saturating_sub(state.output);
             put(
                 layer + 1,
                 State {
-                    held: state.held + single.saved - shared,
+                    held: state
+                        .held
+                        .saturating_add(single.saved)
+                        .saturating_sub(shared),
                     output: single.output,
-                    forward: state.forward.max(seen + single.forward),
-                    back: state.back.max(state.held - shared + single.back),
+                    forward: state.forward.max(seen.saturating_add(single.forward)),
+                    back: state.back.max(
+                        state
+                            .held
+                            .saturating_sub(shared)
+                            .saturating_add(single.back),
+                    ),
                     start: layer,
                     kept: true,
                     before,
@@ -100,15 +108,18 @@ pub(crate) fn search(
             for (before, state) in states.iter().enumerate() {
                 let input = runs.input[length];
                 // Two adjacent kept runs are one run; two recomputed ones remain two.
-                let seen = state.held - state.output;
+                let seen = state.held.saturating_sub(state.output);
                 any |= put(
                     end,
                     State {
                         work: state.work.saturating_add(again),
-                        held: seen + input,
+                        held: seen.saturating_add(input),
                         output: 0,
-                        forward: state.forward.max(seen + input + runs.forward[length]),
-                        back: state.back.max(seen + runs.back[length]),
+                        forward: state.forward.max(
+                            seen.saturating_add(input)
+                                .saturating_add(runs.forward[length]),
+                        ),
+                        back: state.back.max(seen.saturating_add(runs.back[length])),
                         start: layer,
                         kept: false,
                         before,
@@ -140,7 +151,7 @@ fn fits(in_flight: &InFlight, chain: &Chain<'_>, available: u64, state: &State) 
     };
     within(
         &in_flight.forward,
-        state.forward.max(state.held + chain.loss),
+        state.forward.max(state.held.saturating_add(chain.loss)),
     ) && within(&in_flight.back, state.back)
         && within(&in_flight.weight, 0)
 }

@@ -181,7 +181,7 @@ impl StageContext<'_> {
         let mut least = fewest.unwrap_or((0, Retained::Everything));
         let (chain, in_flight) = (self.chain(), self.in_flight());
         // Each round finds all choices that could be better; the replay decides.
-        while let Some(below) = least.0.checked_sub(self.fixed.fixed() + 1) {
+        while let Some(below) = least.0.checked_sub(self.fixed.fixed().saturating_add(1)) {
             let choices = search(&chain, &in_flight, below, EXACT, |_| 0);
             let choices = choices.iter().map(|choice| self.kept(&choice.runs));
             let peaks = choices.map(|kept| (self.peak(&kept), kept));
