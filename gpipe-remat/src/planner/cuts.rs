@@ -314,13 +314,14 @@ fn all_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
 }
 
 /// Orders of workers to try if there are too many for all: the fastest workers as listed, by descending
-/// speed, by ascending speed, and by descending memory.
+/// speed, by ascending speed, and by descending memory; and the workers with the most memory of all.
 fn some_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
     let devices = candidate.schedule.devices();
     if alike(candidate) {
         return vec![(0..devices).collect()];
     }
     let workers = &candidate.request.workers;
+    let memory = |worker: usize| workers[worker].memory.unwrap_or(u64::MAX);
     let mut fastest: Vec<usize> = (0..workers.len()).collect();
     fastest.sort_by(|&a, &b| workers[b].speed.total_cmp(&workers[a].speed));
     fastest.truncate(devices);
@@ -328,9 +329,15 @@ fn some_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
     listed.sort_unstable();
     let slowest = fastest.iter().rev().copied().collect();
     let mut roomy = listed.clone();
-    roomy.sort_by_key(|&worker| std::cmp::Reverse(workers[worker].memory.unwrap_or(u64::MAX)));
+    roomy.sort_by_key(|&worker| std::cmp::Reverse(memory(worker)));
+    let mut roomiest: Vec<usize> = (0..workers.len()).collect();
+    roomiest.sort_by(|&a, &b| {
+        let by_memory = memory(b).cmp(&memory(a));
+        by_memory.then(workers[b].speed.total_cmp(&workers[a].speed))
+    });
+    roomiest.truncate(devices);
     let mut some: Vec<Vec<usize>> = Vec::new();
-    for order in [listed, fastest, slowest, roomy] {
+    for order in [listed, fastest, slowest, roomy, roomiest] {
         if !some.contains(&order) {
             some.push(order);
         }

@@ -42,3 +42,36 @@ fn large_questions_are_answered_with_a_certificate() {
     assert!(answer.bound > 0.0 && answer.bound <= answer.plan.seconds);
     assert!(answer.gap() < 0.06, "{}", answer.gap());
 }
+
+/// Forty layers of 5 GB on fast workers of 1 GB and slow ones of 110 GB, listed last: only those hold them.
+#[test]
+fn the_workers_with_the_most_memory_are_tried_wherever_they_stand() {
+    let mut small = Small::new(&mut Random(7), 1, 1, true);
+    let layer = Described {
+        forward: 1.0,
+        input_grad: 1.0,
+        weight_grad: 1.0,
+        parameters: 5_000_000_000,
+        saved: 400,
+        output: 400,
+        ..Described::default()
+    };
+    small.layers = vec![layer; 40];
+    small.weights = Described::weights(&small.layers);
+    small.batch = 8;
+    small.link = Link::FREE;
+    let worker = |speed, memory| Worker {
+        speed,
+        memory: Some(memory),
+    };
+    for speed in [1.0, 2.0] {
+        small.workers = vec![worker(speed, 1_000_000_000); 4];
+        small.workers.extend([worker(1.0, 110_000_000_000); 4]);
+        let answer = small.ask(&[8], &[Policy::Budget(Bytes(u64::MAX))], |planner| {
+            planner.answer()
+        });
+        let mut used = answer.expect("it fits").plan.workers;
+        used.sort_unstable();
+        assert_eq!(used, [4, 5, 6, 7]);
+    }
+}
