@@ -10,6 +10,8 @@ use crate::StageMemory;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParameterBytes {
     layers: Vec<Vec<PlaceBytes>>,
+    /// The layers with a tied place.
+    tied: Vec<usize>,
     /// The replica and the number of those that the optimizer states are divided among.
     shards: Option<(Option<usize>, usize)>,
 }
@@ -51,15 +53,14 @@ impl ParameterBytes {
             });
             weights
         };
-        Self {
-            layers: layers.iter_mut().map(weights).collect(),
-            shards: None,
-        }
+        Self::of_layers(layers.iter_mut().map(weights).collect())
     }
 
     /// The bytes of layers that are described rather than built, first to last.
     pub fn of_layers(layers: Vec<Vec<PlaceBytes>>) -> Self {
+        let is_tied = |&layer: &usize| layers[layer].iter().any(|weight| weight.tied);
         Self {
+            tied: (0..layers.len()).filter(is_tied).collect(),
             layers,
             shards: None,
         }
@@ -106,7 +107,9 @@ impl ParameterBytes {
     /// counts while it is merged.
     pub fn of_stage(&self, part: Range<usize>) -> StageMemory {
         let mut memory = StageMemory::default();
-        let (here, after) = (&self.layers[part.clone()], &self.layers[part.end..]);
+        let here = &self.layers[part.clone()];
+        let after = self.tied.iter().filter(|&&layer| layer >= part.end);
+        let after = after.flat_map(|&layer| &self.layers[layer]);
         let mut shards = self
             .shards
             .map(|(replica, replicas)| (replica, StateShards::new(replicas)));
@@ -127,7 +130,7 @@ impl ParameterBytes {
         if let Some((None, shards)) = &shards {
             memory.optimizer = shards.loads.iter().copied().max().unwrap_or(0);
         }
-        for tied in after.iter().flatten().filter(|weight| weight.tied) {
+        for tied in after.filter(|weight| weight.tied) {
             let owns = |weight: &&PlaceBytes| !weight.tied && weight.name == tied.name;
             if here.iter().flatten().any(|weight| owns(&weight)) {
                 memory.ties = memory.ties.max(tied.gradient);
