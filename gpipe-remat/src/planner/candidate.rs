@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use gpipe_partition::search::{bisect, pack};
+use gpipe_partition::search::pack;
 use gpipe_sched::{
     Costs, LinkCosts, PortalCosts, Schedule, StageCosts, Timeline, simulate, simulate_shared,
 };
@@ -274,9 +274,11 @@ impl<'a> Candidate<'a> {
             .with_recompute(micro_batches, |stage, m| forgets(&stages[stage].kept[m]))
     }
 
-    /// The least memory per worker with which some cut fits.
-    pub fn least_memory(&self, above: u64) -> u64 {
+    /// The least memory per worker with which some cut fits, if that is less than `best`: within a hundredth of it, or to
+    /// the byte where there are few layers.
+    pub fn least_memory(&self, above: u64, best: Option<u64>) -> Option<u64> {
         let (layers, stages) = (self.layers(), self.stages());
+        let chunks = self.order.chunks as u64;
         let known: RefCell<HashMap<(usize, usize, usize), u64>> = RefCell::default();
         let least = |stage: usize, start: usize, end: usize| {
             let key = (stage, start, end);
@@ -292,19 +294,40 @@ impl<'a> Candidate<'a> {
             let most = parts
                 .map(|(stage, part)| least(stage, part.start, part.end))
                 .max();
-            return most.unwrap_or(0).saturating_mul(self.order.chunks as u64);
+            let most = most.unwrap_or(0).saturating_mul(chunks);
+            return (best.is_none_or(|best| most < best)).then_some(most);
         }
-        let within = |limit: u64| {
+        let fits = |limit: u64| {
             let fits = |stage, part: Range<usize>| least(stage, part.start, part.end) <= limit;
-            pack(0..layers, stages, fits).map(|_| limit)
+            pack(0..layers, stages, fits).is_some()
         };
-        let mut high = 1_u64 << 20;
-        while within(high).is_none() && high < 1 << 62 {
-            high *= 2;
+        let width = |high: u64| match self.chooser.is_small() {
+            true => 1,
+            false => (high / 100).max(1),
+        };
+        let mut low = above / chunks;
+        let mut high = low.max(1 << 20);
+        match best.map(|best| best / chunks) {
+            Some(best) => {
+                high = best.saturating_sub(width(best));
+                if !fits(high) {
+                    return None;
+                }
+            }
+            None => {
+                while high < 1 << 62 && !fits(high) {
+                    (low, high) = (high, 2 * high);
+                }
+            }
         }
-        let low = above / self.order.chunks as u64;
-        let (_, high) = bisect(low, high, 64, within);
-        high.saturating_mul(self.order.chunks as u64)
+        while high.saturating_sub(low) > width(high) {
+            let middle = low + (high - low) / 2;
+            match fits(middle) {
+                true => high = middle,
+                false => low = middle,
+            }
+        }
+        Some(high.saturating_mul(chunks))
     }
 
     /// The plan of a found cut.

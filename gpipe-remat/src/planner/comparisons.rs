@@ -74,8 +74,7 @@ impl Planner<'_> {
             let Some(candidate) = self.candidate(index, most.max(1), micro_batches)? else {
                 continue;
             };
-            let needed = candidate.least_memory(limit);
-            least = Some(least.map_or(needed, |least| least.min(needed)));
+            least = candidate.least_memory(limit, least).or(least);
         }
         let Some(needed) = least else {
             return fault(no_schedule);

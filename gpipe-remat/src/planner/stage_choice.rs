@@ -110,7 +110,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// Whether there is time for the exact choice everywhere.
-    fn is_small(&self) -> bool {
+    pub fn is_small(&self) -> bool {
         self.costed.times.work.len() <= 16
     }
 
