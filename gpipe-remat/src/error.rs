@@ -162,8 +162,8 @@ impl fmt::Display for DoesNotFit {
         } = self;
         write!(
             f,
-            "the model does not fit by {}: no cut, schedule or recomputation needs less than {} a worker, but {limit} \
-             is the limit",
+            "the model does not fit by {}: no plan was found that needs less than {} a worker, but {limit} is the \
+             limit",
             short.rounded_up(),
             needed.rounded_up()
         )
@@ -184,8 +184,8 @@ mod tests {
         };
         assert_eq!(
             fault.to_string(),
-            "the model does not fit by 2MiB: no cut, schedule or recomputation needs less than 3MiB a worker, but 1MiB is \
-             the limit"
+            "the model does not fit by 2MiB: no plan was found that needs less than 3MiB a worker, but 1MiB is the \
+             limit"
         );
         assert_eq!(
             Error::DoesNotFit(fault).to_string(),
