@@ -79,12 +79,5 @@ impl CertifiedPlan {
 
 /// Whether parameters, gradients and optimizer states alone are more than all workers of a replica hold.
 fn is_too_large(request: &PlanRequest<'_>) -> bool {
-    let memory: Option<Vec<u64>> = request.workers.iter().map(|w| w.memory).collect();
-    let all = request.weights.of_stage(0..request.weights.layers());
-    let optimizer = match request.weights.is_sharded() {
-        true => 0,
-        false => all.optimizer,
-    };
-    let fixed = u128::from(all.values) + u128::from(all.gradients) + u128::from(optimizer);
-    memory.is_some_and(|memory| memory.into_iter().map(u128::from).sum::<u128>() < fixed)
+    request.fewest_workers().is_none()
 }

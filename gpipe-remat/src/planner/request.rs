@@ -9,7 +9,7 @@ use super::replication::Replication;
 use crate::cut::is_cut;
 use crate::{Error, ModelCosts, ParameterBytes, Policy, Result, Times, Work, micro_batches};
 
-/// Beyond this, planning would take minutes.
+/// Beyond this, planning takes minutes; within a limit on memory, it may with fewer layers already.
 const MOST_LAYERS: usize = 4096;
 const MOST_WORKERS: usize = 1024;
 
@@ -258,6 +258,27 @@ impl PlanRequest<'_> {
                 self.orders.len()
             )),
         }
+    }
+
+    /// The fewest workers that hold parameters, gradients and optimizer states; `None` if all together do not.
+    pub(super) fn fewest_workers(&self) -> Option<usize> {
+        let all = self.weights.of_stage(0..self.weights.layers());
+        let optimizer = match self.weights.is_sharded() {
+            true => 0,
+            false => all.optimizer,
+        };
+        let fixed = u128::from(all.values) + u128::from(all.gradients) + u128::from(optimizer);
+        let memory: Option<Vec<u64>> = self.workers.iter().map(|worker| worker.memory).collect();
+        let Some(mut memory) = memory else {
+            return Some(1);
+        };
+        memory.sort_unstable_by(|a, b| b.cmp(a));
+        let mut together = 0_u128;
+        let holds = memory.into_iter().position(|memory| {
+            together += u128::from(memory);
+            together >= fixed
+        });
+        holds.map(|last| last + 1)
     }
 
     /// The smallest memory of a worker; `None` if unlimited.

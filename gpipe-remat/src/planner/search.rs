@@ -188,13 +188,14 @@ impl<'a> Planner<'a> {
         below: f64,
     ) -> Result<Option<(Plan, f64)>> {
         let request = self.request;
+        let fewest = request.fewest_workers().unwrap_or(usize::MAX);
         let mut open = Vec::new();
         for &micro_batches in &request.micro_batches {
             let costed = self.costed(micro_batches)?;
             let bounds = Bounds::new(request, &costed);
             let mut known = BTreeMap::new();
             for (index, order) in request.orders.iter().enumerate() {
-                for workers in 1..=request.workers.len() {
+                for workers in fewest..=request.workers.len() {
                     let stages = workers.saturating_mul(order.chunks);
                     if !self.is_possible(stages) || !is_asked(workers, order.chunks) {
                         continue;

@@ -1,10 +1,12 @@
 //! What makes no sense is refused.
 
+use std::cell::Cell;
 use std::ops::Range;
+use std::rc::Rc;
 
 use gpipe_layers::{Cost, Flow};
 use gpipe_remat::planner::{Described, Link, NamedOrder, PlanRequest, Planner, Worker};
-use gpipe_remat::{ModelCosts, Policy, Result};
+use gpipe_remat::{Error, ModelCosts, Policy, Result};
 use gpipe_sched::{one_f_one_b, zb_v};
 
 use crate::small::{POLICIES, Random, Small, more_orders, order, orders};
@@ -242,4 +244,51 @@ fn bytes_that_no_number_holds_do_not_fit() {
         let said = answer.expect_err("too large").to_string();
         assert!(said.contains("does not fit"), "{said}");
     }
+}
+
+/// Parameters that all workers together do not hold: no schedule is made but that of which the message is.
+#[test]
+fn what_parameters_alone_rule_out_is_not_searched() {
+    let mut small = Small::new(&mut Random(3), 1, 1, true);
+    let layer = Described {
+        forward: 1.0,
+        parameters: 4000,
+        saved: 400,
+        output: 400,
+        ..Described::default()
+    };
+    small.layers = vec![layer; 20];
+    small.weights = Described::weights(&small.layers);
+    small.batch = 8;
+    small.link = Link::FREE;
+    let asked = |small: &Small| {
+        let made = Rc::new(Cell::new(0));
+        let plain = order("1f1b", 1, one_f_one_b);
+        let (make, count) = (plain.make, made.clone());
+        let counted = NamedOrder {
+            make: Box::new(move |workers, micro_batches| {
+                count.set(count.get() + 1);
+                make(workers, micro_batches)
+            }),
+            ..order("1f1b", 1, one_f_one_b)
+        };
+        let policies = [Policy::Budget(gpipe_remat::Bytes(u64::MAX))];
+        let answer = small.ask_of(vec![counted], &[1, 2, 4, 8], &policies, |planner| {
+            planner.answer()
+        });
+        (answer, made.get())
+    };
+    let workers = |memory| {
+        let memory = Some(memory);
+        vec![Worker { speed: 1.0, memory }; 4]
+    };
+    small.workers = workers(30_000);
+    let (answer, made) = asked(&small);
+    let Err(Error::DoesNotFit(fault)) = answer else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(made, 1);
+    // The memory of the mend suffices.
+    small.workers = workers(fault.needed.0);
+    assert!(asked(&small).0.is_ok());
 }
