@@ -1,10 +1,11 @@
 //! What it takes to run a plan: the configuration, and the keys in which that differs from another.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use gpipe_partition::CutRule;
-use gpipe_remat::planner::Plan;
-use gpipe_remat::{Bytes, Policy};
+use gpipe_remat::planner::{Placement, Plan};
+use gpipe_remat::{Bytes, Policy, RematPlan, StageMemory, predict_memory};
 
 use super::recommender::Recommender;
 use crate::config::{Devices, Named, ScheduleChoice, Size, TrainConfig};
@@ -20,12 +21,69 @@ impl Recommender {
         let keeps =
             |stage: usize| *plan.remat_plan.kept(stage, 0) == gpipe_remat::Retained::Everything;
         match self.memory() {
-            Some(memory) if !(0..stages).all(keeps) => {
-                let chunks = plan.cut.len() / plan.workers.len();
-                Policy::Budget(Bytes(memory / chunks as u64))
-            }
+            Some(_) if !(0..stages).all(keeps) => Policy::Budget(Bytes(self.budget(plan).0)),
             _ => Policy::Keep,
         }
+    }
+
+    /// Whether every stage stays within the memory of its worker under [`remat`](Self::remat): a budget is one number for
+    /// all stages, and workers may differ in their memory.
+    pub fn is_within_memory(&self, plan: &Plan) -> bool {
+        match (self.space.policy, self.remat(plan)) {
+            (None, Policy::Budget(_)) => self.budget(plan).1,
+            _ => true,
+        }
+    }
+
+    /// The largest budget under which every stage fits its worker, or else one under which the plan can be set up; whether
+    /// it is the former.
+    fn budget(&self, plan: &Plan) -> (u64, bool) {
+        let chunks = (plan.cut.len() / plan.workers.len()) as u64;
+        // Workers of a plan are numbered in its first replica.
+        let by = match plan.replication.placement {
+            Placement::Pipelines => 1,
+            Placement::Stages => plan.replication.replicas,
+        };
+        let limit = |&device: &usize| {
+            let memory = self.workers[plan.workers[device] * by].memory;
+            memory.map_or(u64::MAX, |memory| memory / chunks)
+        };
+        let limits: Vec<u64> = plan.schedule.device_of().iter().map(limit).collect();
+        let largest = plan.peaks.iter().copied().max().unwrap_or(0);
+        let mut budgets: BTreeSet<u64> = limits.iter().copied().collect();
+        if let (1, Some(&only)) = (budgets.len(), budgets.first()) {
+            return (only, true);
+        }
+        budgets.insert(largest);
+        let mut finite = budgets
+            .into_iter()
+            .rev()
+            .filter(|&budget| budget < u64::MAX);
+        let fitting = finite.find(|&budget| {
+            let peaks = self.peaks_within(plan, budget).unwrap_or_default();
+            let fits = |(peak, limit): (&u64, &u64)| peak <= limit;
+            peaks.len() == limits.len() && peaks.iter().zip(&limits).all(fits)
+        });
+        (fitting.unwrap_or(largest), fitting.is_some())
+    }
+
+    /// The peaks of the stages of a plan under a budget.
+    fn peaks_within(&self, plan: &Plan, budget: u64) -> gpipe_remat::Result<Vec<u64>> {
+        let mut samples = gpipe_remat::micro_batches(self.batch, plan.all_micro_batches())?;
+        samples.truncate(plan.micro_batches);
+        let costs = (self.price)(&samples)?.costs;
+        let weights = match self.is_sharded {
+            true => &self
+                .weights
+                .clone()
+                .largest_shards(plan.replication.replicas),
+            false => &self.weights,
+        };
+        let (cut, schedule) = (&plan.cut, &plan.schedule);
+        let policy = Policy::Budget(Bytes(budget));
+        let remat_plan = RematPlan::new(policy, weights, &costs, cut, schedule)?;
+        let memory = predict_memory(weights, &costs, cut, schedule, &remat_plan);
+        Ok(memory.iter().map(StageMemory::peak).collect())
     }
 
     /// The configuration that runs a plan: `config` with its stages, cut, schedule, micro-batches,

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use gpipe_remat::Rates;
 use gpipe_remat::planner::{Described, Worker};
+use gpipe_remat::{Policy, Rates, RematPlan, predict_memory};
 use gpipe_tensor::DType;
 
 use super::{PlanningOptions, Recommender};
@@ -178,4 +178,53 @@ fn a_size_of_images_that_does_not_fit_has_a_mend() {
     let refused = Recommender::of_model(&config, &options, profile, &mut |_| {});
     let said = refused.err().unwrap().to_string();
     assert!(said.ends_with("`data.image_size = 64` fits"), "{said}");
+}
+
+/// The budget of a plan is that of its own workers, whatever others are listed.
+#[test]
+fn the_budget_of_a_plan_is_one_under_which_it_can_be_set_up() {
+    let layer = Described {
+        forward: 1.0,
+        input_grad: 1.0,
+        weight_grad: 1.0,
+        parameters: 40_000,
+        saved: 800_000,
+        output: 40_000,
+        ..Described::default()
+    };
+    let worker = |memory| Worker {
+        speed: 1.0,
+        memory: Some(memory),
+    };
+    for (small, large) in [(50_000, 700_000), (500_000, 700_000)] {
+        let file = CostFile {
+            workers: Some([vec![worker(small); 2], vec![worker(large); 2]].concat()),
+            batch: Some(8),
+            ..CostFile::from_layers(vec![layer.clone(); 8])
+        };
+        let config = Overrides::new().resolve().unwrap();
+        let options = PlanningOptions::default();
+        let of = Recommender::of_costs(file, &config, &options).unwrap();
+        let plan = of.recommend().unwrap().plan;
+        let Policy::Budget(budget) = of.remat(&plan) else {
+            panic!("everything is kept");
+        };
+        let samples = gpipe_remat::micro_batches(8, plan.micro_batches).unwrap();
+        let costs = (of.price)(&samples).unwrap().costs;
+        let policy = Policy::Budget(budget);
+        let remat_plan =
+            RematPlan::new(policy, &of.weights, &costs, &plan.cut, &plan.schedule).unwrap();
+        let memory = predict_memory(&of.weights, &costs, &plan.cut, &plan.schedule, &remat_plan);
+        let chunks = (plan.cut.len() / plan.workers.len()) as u64;
+        let fits = memory
+            .iter()
+            .zip(plan.schedule.device_of())
+            .all(|(memory, &device)| {
+                memory.peak() * chunks <= of.workers()[plan.workers[device]].memory.unwrap()
+            });
+        assert_eq!(of.is_within_memory(&plan), fits, "{small}");
+        if small == 50_000 {
+            assert_eq!((budget.0 * chunks, fits), (large, true));
+        }
+    }
 }
