@@ -103,6 +103,13 @@ impl SearchSpace {
             true => vec![pipeline.micro_batches.get()],
             false => numbers_of_micro_batches(batch, table.as_ref())?,
         };
+        // A group has a micro-batch.
+        let groups = pipeline.groups.get();
+        let mut micro_batches = micro_batches;
+        micro_batches.retain(|&number| number >= groups);
+        if micro_batches.is_empty() {
+            micro_batches.push(pipeline.micro_batches.get());
+        }
         let table = table
             .map(|table| table.named(workers, layers))
             .transpose()?;

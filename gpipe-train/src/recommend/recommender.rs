@@ -104,6 +104,13 @@ impl Recommender {
                  `pipeline.replicas` out"
             )));
         }
+        let groups = config.pipeline.groups.get();
+        let is_on_hosts = options.hosts.is_some() || options.ranks.is_some();
+        if is_on_hosts && groups > replicas {
+            return Err(Error::invalid(format!(
+                "`pipeline.groups = {groups}`: a recommendation for hosts plans as many groups as replicas: leave it out"
+            )));
+        }
         let of_gpus = options.gpu.map(|gpu| on_gpus(config, gpu));
         let config = of_gpus.as_ref().unwrap_or(config);
         let mut layers = setup::layers(config)?;
@@ -161,7 +168,10 @@ impl Recommender {
             None => Rates::of_model(*config.pipeline.cost_model, 1.0),
         };
         let price = move |samples: &[Range<usize>]| {
-            let costs = ModelCosts::new(&layers, samples, &input)?.with_frozen(&parameters);
+            let mut costs = ModelCosts::new(&layers, samples, &input)?.with_frozen(&parameters);
+            if !is_on_hosts {
+                costs = costs.with_groups(groups, &parameters)?;
+            }
             let work = Times::of_rates(&costs, rates);
             let times = match (&known, cores) {
                 (Some(speed), Some(cores)) => speed.times(&costs, cores),

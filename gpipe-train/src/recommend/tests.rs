@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use gpipe_remat::planner::{Described, Worker};
-use gpipe_remat::{Policy, Rates, RematPlan, predict_memory};
+use gpipe_remat::{Policy, Rates, RematPlan, StageMemory, predict_memory};
 use gpipe_tensor::DType;
 
 use super::{PlanningOptions, Recommender};
 use crate::config::{FixedKeys, Overrides, Setting};
 use crate::cost_import::CostFile;
 use crate::profile::ProfileOptions;
+use crate::setup::Setup;
 
 /// Micro-batches of a perceptron with few rows: what costs time is to read its parameters, once for each of them.
 ///
@@ -178,6 +179,36 @@ fn a_size_of_images_that_does_not_fit_has_a_mend() {
     let refused = Recommender::of_model(&config, &options, profile, &mut |_| {});
     let said = refused.err().unwrap().to_string();
     assert!(said.ends_with("`data.image_size = 64` fits"), "{said}");
+}
+
+/// A plan has a micro-batch or more in each of the given groups, and its bytes are those of its run.
+#[test]
+fn groups_of_micro_batches_are_planned_with() {
+    let settings = [
+        Setting::new("model.name", "gpt-nano"),
+        Setting::new("pipeline.groups", 4),
+        Setting::new("pipeline.memory", "32MiB"),
+    ];
+    let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+    let recommend = |hosts: Option<usize>| {
+        let mut options = PlanningOptions {
+            hosts,
+            ..PlanningOptions::default()
+        };
+        let (dtype, memory) = (*config.run.dtype, config.pipeline.memory.bytes());
+        options.list_workers("2*1T", dtype, memory).unwrap();
+        let profile = ProfileOptions::new(Path::new("none"));
+        let of = Recommender::of_model(&config, &options, profile, &mut |_| {})?;
+        let plan = of.recommend()?.plan;
+        let run = Setup::new(&of.apply(&plan, &config)?)?;
+        let peaks: Vec<u64> = run.memory.iter().map(StageMemory::peak).collect();
+        Ok::<_, crate::Error>((plan, peaks))
+    };
+    let (plan, peaks) = recommend(None).unwrap();
+    assert!(plan.micro_batches >= 4, "{}", plan.micro_batches);
+    assert_eq!(plan.peaks, peaks);
+    let said = recommend(Some(1)).unwrap_err().to_string();
+    assert!(said.contains("as many groups as replicas"), "{said}");
 }
 
 /// The budget of a plan is that of its own workers, whatever others are listed.
