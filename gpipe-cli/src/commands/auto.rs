@@ -111,12 +111,7 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
                 let alike = |worker: &Worker| worker.memory == Some(memory);
                 match of.workers().iter().all(alike) {
                     true => format!(", of {} a worker", numbers::bytes(memory)),
-                    false if of.is_within_memory(plan) => ", each within the memory of its worker".to_owned(),
-                    false => {
-                        ", each within the memory of its worker as planned, but no one budget keeps to that: smaller \
-                         workers may need more"
-                            .to_owned()
-                    }
+                    false => of.memory_note(plan).to_owned(),
                 }
             })
         ),

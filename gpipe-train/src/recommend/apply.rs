@@ -35,6 +35,17 @@ impl Recommender {
         }
     }
 
+    /// How a plan keeps to the memory of workers that differ in it, behind its bytes.
+    pub fn memory_note(&self, plan: &Plan) -> &'static str {
+        match self.is_within_memory(plan) {
+            true => ", each within the memory of its worker",
+            false => {
+                ", each within the memory of its worker as planned, but no one budget keeps to that: smaller workers may need \
+                 more"
+            }
+        }
+    }
+
     /// The largest budget under which every stage fits its worker, or else one under which the plan can be set up; whether
     /// it is the former.
     fn budget(&self, plan: &Plan) -> (u64, bool) {
