@@ -98,13 +98,13 @@ impl Keys {
             self.remove("pipeline", "micro_batches");
             self.remove("pipeline", "micro_batch_size");
         }
-        let lists = |keys: &Self| {
-            let devices = keys.devices();
-            devices.is_some_and(|devices| devices.repeated().is_none())
-        };
-        if lists(&upper) {
+        if has("devices") {
             self.remove("pipeline", "stages");
-        } else if has("stages") && lists(self) {
+        } else if has("stages")
+            && self
+                .devices()
+                .is_some_and(|devices| devices.repeated().is_none())
+        {
             self.remove("pipeline", "devices");
         }
         let [known, new] = [&*self, &upper].map(|keys| keys.text("model", "name"));

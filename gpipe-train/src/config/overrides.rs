@@ -6,7 +6,6 @@ use serde::Deserialize;
 use toml::Value;
 
 use super::defaults::Draft;
-use super::devices::Devices;
 use super::entry::{self, Schema};
 use super::keys::{Entry, Keys};
 use super::schedule::ScheduleChoice;
@@ -149,15 +148,8 @@ impl Overrides {
     pub fn layer(mut self, settings: impl IntoIterator<Item = Setting>) -> Result<Self> {
         let entries = settings.into_iter().map(|one| one.entry(&self.schema));
         let entries = entries.collect::<Result<Vec<_>>>()?;
-        // A bare name is repeated for the stages that there are.
         let lays_stages = |entry: &Entry| {
-            let devices = || entry.value.as_str()?.parse::<Devices>().ok();
-            entry.section == "pipeline"
-                && match &*entry.key {
-                    "stages" => true,
-                    "devices" => devices().is_some_and(|devices| devices.repeated().is_none()),
-                    _ => false,
-                }
+            entry.section == "pipeline" && matches!(&*entry.key, "stages" | "devices")
         };
         // Forward passes have no need of the run's schedule and cut, which may not fit other stages.
         if self.is_forward && entries.iter().any(lays_stages) {

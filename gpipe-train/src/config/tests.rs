@@ -104,20 +104,6 @@ fn stages_and_workers_follow_each_other() {
     assert!(refused(&[many]).contains("8589934590 workers"));
 }
 
-/// A bare name replaces the workers of an earlier layer, not the number of stages.
-#[test]
-fn a_bare_device_keeps_the_stages_of_earlier_layers() {
-    let stages = |earlier: &[&str], later: &str| {
-        let layers = Overrides::new().layer(earlier.iter().map(|text| setting(text)));
-        let layers = layers.unwrap().layer([setting(later)]).unwrap();
-        layers.resolve().unwrap().pipeline.stages.get()
-    };
-    assert_eq!(stages(&["pipeline.stages=4"], "pipeline.devices=cpu"), 4);
-    assert_eq!(stages(&["pipeline.stages=4"], "pipeline.devices=cpu*2"), 2);
-    let listed = ["pipeline.devices=cpu*3", "pipeline.stages=3"];
-    assert_eq!(stages(&listed, "pipeline.devices=cpu"), 3);
-}
-
 /// Costs of a file are of its batch; bare ones of as many samples as there are micro-batches.
 #[test]
 fn a_batch_follows_the_costs() {
