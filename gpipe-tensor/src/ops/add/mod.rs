@@ -77,12 +77,12 @@ fn chunks_of_both<'a>(
     b: &'a [f32],
 ) -> impl Iterator<Item = (usize, &'a mut [f32], &'a [f32])> + Send {
     let width = b.len().max(1);
-    // Whole rows, or parts of one.
-    let rows = rows_per_chunk(width) * width;
-    a.chunks_mut(rows).enumerate().flat_map(move |(row, a)| {
-        let most = if width > CHUNK { CHUNK } else { rows };
+    // Elements of some whole rows, which are a chunk together, or of one that is cut into several.
+    let some_rows = rows_per_chunk(width) * width;
+    let most = if width > CHUNK { CHUNK } else { some_rows };
+    a.chunks_mut(some_rows).enumerate().flat_map(move |(i, a)| {
         let parts = a.chunks_mut(most).zip(b.chunks(CHUNK)).enumerate();
-        parts.map(move |(part, (a, b))| (row * rows + part * CHUNK, a, b))
+        parts.map(move |(part, (a, b))| (i * some_rows + part * CHUNK, a, b))
     })
 }
 
