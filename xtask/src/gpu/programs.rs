@@ -64,21 +64,18 @@ impl Programs {
     /// Builds them in a profile of cargo, or in that of releases.
     pub fn build(shell: &Shell, profile: Option<&str>) -> anyhow::Result<Self> {
         let profile = profile.unwrap_or("release");
-        let built = |arguments: &str| {
-            let arguments = arguments.split(' ');
-            let messages = cmd!(
-                shell,
-                "cargo {arguments...} --profile {profile} --features cuda --message-format json-render-diagnostics"
-            );
-            messages.read().map_err(anyhow::Error::from)
-        };
-        let programs = built("build")?;
-        let others = built("test --no-run --test cuda --bench products --bench launches")?;
+        // At once: what tests depend on switches on features, with which everything would be built a second time.
+        let targets = "--bin gpipe --test cuda --bench products --bench launches".split(' ');
+        let built = cmd!(
+            shell,
+            "cargo build {targets...} --profile {profile} --features cuda --message-format json-render-diagnostics"
+        );
+        let built = built.read()?;
         Ok(Self {
-            gpipe: executable(&programs, "gpipe")?,
-            operations: executable(&others, "cuda")?,
-            products: executable(&others, "products")?,
-            launches: executable(&others, "launches")?,
+            gpipe: executable(&built, "gpipe")?,
+            operations: executable(&built, "cuda")?,
+            products: executable(&built, "products")?,
+            launches: executable(&built, "launches")?,
         })
     }
 
