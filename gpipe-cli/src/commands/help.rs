@@ -11,11 +11,11 @@ use crate::output::{print, terminal_width};
 pub fn run(args: &HelpArgs) -> Result<()> {
     let mut program = Args::command();
     program.build();
-    let text = match args.topic.as_deref() {
-        None => program.render_long_help(),
+    let printed = match args.topic.as_deref() {
+        None => program.print_long_help(),
         Some("schedules") => return print(&schedules::page(terminal_width())?),
         Some(topic) => match program.find_subcommand_mut(topic) {
-            Some(command) => command.render_long_help(),
+            Some(command) => command.print_long_help(),
             None => {
                 let names: Vec<&str> = program.get_subcommands().map(|c| c.get_name()).collect();
                 return Err(Fail::invalid(format!(
@@ -25,5 +25,5 @@ pub fn run(args: &HelpArgs) -> Result<()> {
             }
         },
     };
-    print(&text.ansi().to_string())
+    printed.map_err(Fail::write("help"))
 }

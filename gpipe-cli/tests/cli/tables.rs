@@ -195,12 +195,15 @@ fn help_teaches_the_schedules() {
     ] {
         assert!(page.contains(&format!("\n{name} (")), "{page}");
     }
-    let output = gpipe(folder.path(), &["help", "train"]);
-    assert!(
-        stdout(&output).contains("--schedule"),
-        "{}",
-        stdout(&output)
-    );
+    for styles in ["never", "always"] {
+        let output = gpipe(folder.path(), &["help", "train", "--color", styles]);
+        let page = stdout(&output);
+        assert!(
+            page.contains("--schedule") && !page.contains("\\u001b"),
+            "{page}"
+        );
+        assert_eq!(page.contains('\u{1b}'), styles == "always");
+    }
     let output = gpipe(folder.path(), &["help", "nothing"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("schedules"), "{}", stderr(&output));
