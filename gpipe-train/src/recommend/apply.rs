@@ -6,6 +6,7 @@ use std::ops::Range;
 use gpipe_partition::CutRule;
 use gpipe_remat::planner::{Placement, Plan};
 use gpipe_remat::{Bytes, Policy, RematPlan, StageMemory, predict_memory};
+use gpipe_tensor::DeviceId;
 
 use super::recommender::Recommender;
 use crate::config::{Devices, Named, ScheduleChoice, Size, TrainConfig};
@@ -158,6 +159,17 @@ impl Recommender {
             None => u32::try_from(plan.workers.len()).unwrap_or(u32::MAX),
         };
         let devices = match pipeline.devices.repeated() {
+            // A rank sees its own GPU as the first.
+            Some(_) if self.has_known_gpus && self.launched().is_some() => {
+                Devices::several(DeviceId::Cuda(0), 1).to_string()
+            }
+            Some(_) if self.has_known_gpus => {
+                let ids = plan
+                    .workers
+                    .iter()
+                    .map(|&worker| DeviceId::Cuda(worker as u32));
+                Devices::of_ids(ids).to_string()
+            }
             Some(id) => Devices::several(id, workers).to_string(),
             None => pipeline.devices.to_string(),
         };

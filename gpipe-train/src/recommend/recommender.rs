@@ -72,6 +72,8 @@ pub struct Recommender {
     pub(super) replicas: Option<usize>,
     /// Whether replicas divide the optimizer states among them.
     pub(super) is_sharded: bool,
+    /// Whether workers were listed as known GPUs, of which each is a device of its own.
+    pub(super) has_known_gpus: bool,
     /// Whether workers were listed with their memory, which then counts before the configured limit.
     has_own_memory: bool,
     pub(super) cores: Option<usize>,
@@ -199,6 +201,7 @@ impl Recommender {
             hosts,
             replicas: fixed.replicas.then(|| config.pipeline.replicas.get()),
             is_sharded: config.pipeline.zero.get() > 0,
+            has_known_gpus: options.gpu.is_some(),
             has_own_memory: (options.workers.iter().flatten())
                 .any(|worker| worker.memory.is_some() && worker.memory != memory),
             cores,
@@ -256,6 +259,7 @@ impl Recommender {
             hosts,
             replicas: fixed.replicas.then(|| config.pipeline.replicas.get()),
             is_sharded: config.pipeline.zero.get() > 0,
+            has_known_gpus: false,
             has_own_memory: false,
             cores: None,
             space,
