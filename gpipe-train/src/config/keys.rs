@@ -74,7 +74,7 @@ impl Keys {
     }
 
     /// Merges a layer of entries over the earlier ones. A key removes the keys of earlier layers that
-    /// it determines: a model its sizes, a folder of adapters or a rank of 0 their settings, a list of workers the number of stages, a number of
+    /// it determines: a model its sizes, an optimizer the keys that it does not have, a folder of adapters or a rank of 0 their settings, a list of workers the number of stages, a number of
     /// micro-batches their size, and vice versa.
     pub fn merge(&mut self, layer: Vec<Entry>) -> Result<()> {
         let mut upper = Self::default();
@@ -110,6 +110,16 @@ impl Keys {
         let [known, new] = [&*self, &upper].map(|keys| keys.text("model", "name"));
         if known.is_some() && new.is_some() && known != new {
             self.0.remove("model");
+        }
+        let [known, new] = [&*self, &upper].map(|keys| keys.text("optimizer", "name"));
+        let strange: &[&str] = match new.filter(|_| known.is_some()) {
+            Some("adamw") => &["alpha", "momentum", "nesterov"],
+            Some("sgd") => &["alpha"],
+            Some("rmsprop") => &["nesterov"],
+            _ => &[],
+        };
+        for key in strange {
+            self.remove("optimizer", key);
         }
         // It says what the adapters are, or that there are none.
         if upper.has("lora", "adapter") || upper.number("lora", "rank") == Some(0) {

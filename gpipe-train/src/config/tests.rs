@@ -185,6 +185,19 @@ fn an_optimizer_has_its_keys_and_its_decay() {
     assert_eq!(decay(&[sgd[0], "optimizer.weight_decay=1e-4"]), 1e-4);
     let error = refused(&[sgd[0], "optimizer.nesterov=true"]);
     assert!(error.contains("`optimizer.momentum = 0.9`"), "{error}");
+    // Another optimizer in a later layer does not have to be told what it lacks, and keeps what it has.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sgd.toml");
+    let text = "[optimizer]\nname = \"sgd\"\nmomentum = 0.9\nnesterov = true\n";
+    std::fs::write(&file, text).unwrap();
+    for (name, momentum) in [("adamw", 0.0), ("rmsprop", 0.9)] {
+        let config = over(&file, &[&[&format!("optimizer.name={name}")]]).unwrap();
+        let optimizer = config.optimizer;
+        assert_eq!(
+            (optimizer.momentum.get(), optimizer.nesterov),
+            (momentum, false)
+        );
+    }
     // Files omit what is the default, and read the rest back.
     let written = |set: &[&str]| resolved(set).to_toml().unwrap();
     for key in ["name = \"adamw\"", "alpha", "momentum", "nesterov"] {
