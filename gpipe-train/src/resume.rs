@@ -214,7 +214,9 @@ pub(crate) fn begin(
         run,
         ..
     } = resumed;
-    let is_told = |warning: &String| warning.starts_with("data.source is ");
+    // Whichever of them is another, the tokens are.
+    let of_text = ["source", "target", "tokenizer"].map(|key| format!("data.{key} is "));
+    let is_told = |warning: &String| of_text.iter().any(|start| warning.starts_with(start));
     if state.text != dataset.digest() && !warnings.iter().any(is_told) {
         warnings.push(format!(
             "data.source: {} is not what it was: training uses different samples from here on",

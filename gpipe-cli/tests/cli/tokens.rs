@@ -92,6 +92,13 @@ fn a_run_goes_on_without_the_folder_that_it_began_with() {
         fs::read(saved.join("tokenizer.json")).unwrap()
     );
 
+    // Other tokens of the same text are told by what makes them, and not as another text.
+    let other = ["--tokenizer", "bytes", "--steps", "5", "--out", "bytes"];
+    let told = gpipe(here, &[&["train", "--resume", "run"], &other[..]].concat());
+    let told = stderr(&told);
+    let is_told = told.contains("warning: data.tokenizer is ");
+    assert!(is_told && !told.contains("data.source"), "{told}");
+
     let evaluated = objects(&gpipe(here, &["eval", "run", "--json", "--stages", "1"]));
     // Fewer than bytes: it is tokens that are counted.
     let bytes = fs::metadata(text()).unwrap().len();
