@@ -31,7 +31,7 @@ pub enum Location {
 /// What a folder is; no file in it is read.
 ///
 /// # Errors
-/// [`Error::NotARun`] if it is no folder, or neither of both.
+/// [`Error::NotARun`] if it is no folder, or neither of both; [`Error::NoCheckpoint`] for a run that has saved none.
 pub fn locate(folder: &Path) -> Result<Location> {
     let fault = |what: &dyn std::fmt::Display| Error::NotARun {
         folder: folder.to_owned(),
@@ -58,6 +58,11 @@ pub fn locate(folder: &Path) -> Result<Location> {
     } else if name == names::FOLDER {
         let run = absolute.parent().unwrap_or(folder);
         Ok(Location::Run(run.to_owned()))
+    } else if folder.join(names::RUN).is_file() {
+        Err(Error::NoCheckpoint {
+            folder: folder.to_owned(),
+            skipped: Vec::new(),
+        })
     } else {
         Err(fault(&"it holds no checkpoints"))
     }

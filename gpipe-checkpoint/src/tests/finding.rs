@@ -147,12 +147,16 @@ fn every_refusal_names_the_folder_and_a_mend() {
     let path = |name: &str| folder.path().join(name);
     fs::create_dir_all(path("empty/checkpoints")).unwrap();
     fs::create_dir(path("nothing")).unwrap();
+    // A run that ended before it saved.
+    fs::create_dir(path("killed")).unwrap();
+    fs::write(path("killed/run.json"), b"{}").unwrap();
     fs::write(path("file"), b"").unwrap();
     for (name, words) in [
         ("none", "name the folder of a run or of a checkpoint"),
         ("file", "is no folder: name the folder of a run"),
         ("nothing", "it holds no checkpoints: name"),
         ("empty", "it holds no checkpoint: name another run"),
+        ("killed", "it holds no checkpoint: name another run"),
     ] {
         let error = find(&path(name), MAX).unwrap_err();
         let told = error.to_string();
