@@ -110,8 +110,10 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceFault {
-    /// A folder without files.
-    #[error("the folder holds no files: name one with text")]
+    /// A folder without files, or with pictures alone.
+    #[error(
+        "the folder holds no text: name one with some, or use `model.name = convnet` for pictures"
+    )]
     NoFiles,
     /// A pipe or a device.
     #[error("is no regular file: name a text file or a folder")]

@@ -1,5 +1,6 @@
 //! Where text comes from.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -12,10 +13,10 @@ pub const CICERO: &str = "cicero";
 /// Reads the bytes of the built-in text ([`CICERO`]), of a file, or of all files in a folder.
 ///
 /// A folder is read with the folders in it, each in the order of its names; names that begin with
-/// a dot are left out, and links to folders are not followed.
+/// a dot and pictures are left out, and links to folders are not followed.
 ///
 /// # Errors
-/// [`Error::Unreadable`] or [`Error::Source`] for what cannot be read or holds no files.
+/// [`Error::Unreadable`] or [`Error::Source`] for what cannot be read or holds no text.
 pub fn read_text(source: &str) -> Result<Vec<u8>> {
     read_within(source, None)
 }
@@ -124,11 +125,18 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         let kind = entry.file_type().map_err(unreadable(&path))?;
         if kind.is_dir() {
             collect(&path, files)?;
-        } else if fs::metadata(&path).map_err(unreadable(&path))?.is_file() {
+        } else if !is_picture(&path) && fs::metadata(&path).map_err(unreadable(&path))?.is_file() {
             files.push(path);
         }
     }
     Ok(())
+}
+
+/// Whether a file is a picture, by the end of its name.
+pub(crate) fn is_picture(path: &Path) -> bool {
+    let end = path.extension().and_then(OsStr::to_str);
+    let end = end.map(str::to_ascii_lowercase);
+    matches!(end.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 
 fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -151,6 +159,7 @@ mod tests {
         write("b/1.txt", "2");
         write("a.txt", "1");
         write(".hidden", "x");
+        write("b/photo.JPG", "x");
         write(".git/object", "x");
         assert_eq!(read_text(folder.path().to_str().unwrap()).unwrap(), b"1234");
     }
@@ -158,6 +167,7 @@ mod tests {
     #[test]
     fn what_holds_no_text_is_refused() {
         let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("photo.png"), "x").unwrap();
         for source in [folder.path().to_str().unwrap(), "no/such/file", "/dev/null"] {
             assert!(
                 read_text(source).is_err_and(|error| error.is_input_error()),

@@ -15,7 +15,7 @@ const CASES: &[(&[&str], &[&str])] = &[
         &["train", "--data", "short.txt"],
         &["short.txt", "--seq-len 4"],
     ),
-    (&["train", "--data", "folder"], &["folder", "no files"]),
+    (&["train", "--data", "folder"], &["folder", "holds no text"]),
     (
         &["train", "--data", "/dev/null"],
         &["/dev/null", "regular file"],

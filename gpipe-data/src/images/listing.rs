@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result, SourceFault};
 use crate::options::ImageOptions;
+use crate::source::is_picture;
 
 /// The folders of a data set with masks.
 const IMAGES: &str = "images";
@@ -86,13 +87,7 @@ fn class_folders(root: &Path) -> Result<Vec<(String, PathBuf)>> {
 /// The pictures in a folder, by the ends of their names.
 fn pictures(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut found = list(folder)?;
-    found.retain(|(_, path)| {
-        let end = path
-            .extension()
-            .and_then(OsStr::to_str)
-            .map(str::to_ascii_lowercase);
-        matches!(end.as_deref(), Some("png" | "jpg" | "jpeg"))
-    });
+    found.retain(|(_, path)| is_picture(path));
     Ok(found)
 }
 
