@@ -106,6 +106,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.fault {
             Fault::Write(source) => write!(f, "cannot write {}: {source}", self.path.display())?,
+            fault if self.path.as_os_str().is_empty() => write!(f, "\"\": {fault}")?,
             fault => write!(f, "{}: {fault}", self.path.display())?,
         }
         match self.mend.is_empty() {

@@ -28,6 +28,12 @@ pub(crate) const ADAPTER: &str = "adapter";
 /// # Errors
 /// [`Error::Invalid`] if there is no model; [`Error::Input`] if no checkpoint is intact.
 pub fn find(folder: &Path) -> Result<ModelSource> {
+    if folder.to_str().is_none() {
+        return Err(Error::invalid(format!(
+            "{}: its name is not UTF-8: rename it",
+            folder.display()
+        )));
+    }
     if gpipe_hf::is_gguf(folder) || folder.join(gpipe_hf::CONFIG).is_file() {
         return Ok(ModelSource {
             model: folder.to_owned(),
@@ -69,6 +75,15 @@ pub fn find(folder: &Path) -> Result<ModelSource> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_name_that_is_no_text_is_told() {
+        use std::os::unix::ffi::OsStrExt;
+        let name = Path::new(std::ffi::OsStr::from_bytes(b"run\xff"));
+        let error = find(name).unwrap_err().to_string();
+        assert!(error.contains("is not UTF-8: rename it"), "{error}");
+    }
 
     #[test]
     fn a_run_without_checkpoints_is_told_from_other_folders() {

@@ -140,7 +140,7 @@ impl FromStr for Network {
                     Ok(Self::AmoebaNetD { cells, filters })
                 }
                 _ => Err(format!(
-                    "`{text}` has no normal cells, a multiple of 3, and filters, a multiple of 8: use `amoebanetd:18,256`"
+                    "`{text}`: L of amoebanetd:L,D is a multiple of 3 below {MOST_LAYERS}, and D of 8: use `amoebanetd:18,256`"
                 )),
             },
             ("unet", None) => {
@@ -152,7 +152,7 @@ impl FromStr for Network {
                     Ok(Self::UNet { units, channels })
                 }
                 _ => Err(format!(
-                    "`{text}` has no convolutions and channels, the latter an even number: use `unet:5,64`"
+                    "`{text}`: B of unet:B,C is at most {MOST_LAYERS}, and C even: use `unet:5,64`"
                 )),
             },
             _ => Err(format!("`{text}` is no network for images: use {FORMS}")),

@@ -50,7 +50,7 @@ impl FromStr for ParameterPattern {
                 let error = error.to_string();
                 let fault = error.lines().last().unwrap_or_default();
                 let fault = fault.strip_prefix("error: ").unwrap_or(fault);
-                format!("the regular expression `{text}` is invalid: {fault}")
+                format!("the regular expression `{text}` is invalid: {fault}: write one such as `ln_|bias`")
             })
     }
 }
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!("".parse(), Ok(ParameterPattern::NONE));
         assert_eq!(
             "h.(".parse::<ParameterPattern>().unwrap_err(),
-            "the regular expression `h.(` is invalid: unclosed group"
+            "the regular expression `h.(` is invalid: unclosed group: write one such as `ln_|bias`"
         );
     }
 }

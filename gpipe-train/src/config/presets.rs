@@ -12,12 +12,11 @@ use super::preset_values::{section, size};
 use super::seq2seq_preset::{self, BASE, NANO};
 
 /// The names of the presets, the default first.
-pub const NAMES: [&str; 16] = {
+pub const NAMES: [&str; 18] = {
     let [a, b, c, d, e, f] = models::PRESETS;
-    let [small, medium, large] = RESNETS;
+    let [g, h, i, j, k] = RESNETS;
     [
-        a, b, c, d, e, f, LLAMA, NANO, BASE, PERCEPTRON, CONVNET, small, medium, large, UNET,
-        AMOEBANETD,
+        a, b, c, d, e, f, LLAMA, NANO, BASE, PERCEPTRON, CONVNET, g, h, i, j, k, UNET, AMOEBANETD,
     ]
 };
 
@@ -28,7 +27,7 @@ const LLAMA: &str = "llama-nano";
 const CONVNET: &str = "convnet";
 
 /// The networks for images that have no sizes in their names.
-const RESNETS: [&str; 3] = ["resnet18", "resnet50", "resnet101"];
+const RESNETS: [&str; 5] = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"];
 
 /// The network for masks, with the sizes of the smallest of torchgpipe's benchmarks.
 const UNET: &str = "unet";

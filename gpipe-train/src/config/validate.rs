@@ -162,13 +162,11 @@ fn check_source(config: &TrainConfig) -> Result<()> {
     let is_images = source == DIGITS || source == SYNTHETIC;
     let fault = match &model.family {
         Family::Mlp(_) if source == DIGITS => return Ok(()),
-        Family::Mlp(_) => {
-            let kind = if is_images { "images of" } else { "text" };
-            let perceptron = presets::PERCEPTRON;
-            format!(
-                "the model {perceptron} reads images, not the {kind} {source}: use `data.source = {DIGITS}`"
-            )
-        }
+        Family::Mlp(_) => format!(
+            "the model {} reads {DIGITS} alone, not {source}: use `data.source = {DIGITS}`, or `model.name = convnet` for \
+             other images",
+            presets::PERCEPTRON
+        ),
         Family::Image(_) if source != CICERO => return Ok(()),
         Family::Image(_) => format!(
             "the model {} reads images, not the text {source}: use a folder with a folder of images for each class, \

@@ -127,7 +127,7 @@ impl Recommender {
         let (fixed, table) = (&options.fixed, ScheduleTable::of(config)?);
         if options.workers.is_none() && options.hosts.is_some() {
             return Err(Error::invalid(
-                "--hosts have as many --workers each: list those of one too, such as --workers 4*100T",
+                "--hosts have as many --workers each: list those of one too, such as --workers '4*100T'",
             ));
         }
         let memory = config.pipeline.memory.bytes();
@@ -139,7 +139,7 @@ impl Recommender {
             }
             (None, None) if options.link.is_some() => {
                 return Err(Error::invalid(
-                    "--link is between --workers: list them too, such as --workers 4*100T",
+                    "--link is between --workers: list them too, such as --workers '4*100T'",
                 ));
             }
             (None, None) => {

@@ -180,6 +180,9 @@ fn enough(
         _ => ", or `pipeline.remat = stage`",
     };
     let mend = match config.model.is_classifier() {
+        _ if fixed > available && config.lora.rank.get() > 0 => {
+            "use a smaller model or a smaller `lora.rank`".to_owned()
+        }
         _ if fixed > available => "use a smaller model".to_owned(),
         true => format!("use a smaller `data.batch_size`{recompute}"),
         false => format!("use a smaller `data.batch_size` or `data.seq_len`{recompute}"),
