@@ -100,7 +100,7 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
   gpipe plan --costs 10,40,30,10,20,50,10 --stages 3
   gpipe plan --auto --memory 64MiB
   gpipe plan --model gpt-mini --auto --profile
-  gpipe plan --model gpt2 --compare --workers 4*100T:16GiB --link 5e-6:25G
+  gpipe plan --model gpt2 --compare --workers '4*100T:16GiB' --link 5e-6:25G
   gpipe plan -v                            with every key and its default"
     )]
     Plan(PlanArgs),

@@ -27,7 +27,7 @@ pub struct Workers {
 /// the defaults of the model, the file, `--set`, flags.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Settings {
-    /// Read a TOML file first, such as the config.toml of an earlier run
+    /// Read a TOML file first, such as the config.toml of an earlier run (of several, the last alone)
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub config: Option<PathBuf>,
     /// Set any key of the configuration; may be repeated
@@ -183,7 +183,7 @@ pub struct Settings {
     #[arg(long, value_name = "STEPS", help_heading = "Run")]
     pub steps: Option<String>,
     /// Steps between evaluations on the held-out last tenth of the data; 0 is off [default: 0, or 50
-    /// for mlp and 100 for convnet]
+    /// for mlp and 100 for the other networks for images]
     #[arg(long, value_name = "STEPS", help_heading = "Run")]
     pub eval_every: Option<String>,
     /// Steps between checkpoints; the end, Ctrl-C or SIGTERM, and the best evaluation so far also save

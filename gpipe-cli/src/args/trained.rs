@@ -46,7 +46,7 @@ pub struct SampleArgs {
     /// The folder of a run (its newest intact checkpoint), a checkpoint, a folder with config.json, or a .gguf file
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
-    /// The beginning of the text; repeated, of several texts at once
+    /// The beginning of the text; repeated, of several texts at once [default: the end of a line]
     #[arg(
         long,
         value_name = "TEXT",
