@@ -92,7 +92,7 @@ fn a_run_goes_on_without_the_folder_that_it_began_with() {
         fs::read(saved.join("tokenizer.json")).unwrap()
     );
 
-    // Other tokens of the same text are told by what makes them, and not as another text.
+    // A warning of other tokens names the tokenizer, and none another text.
     let other = ["--tokenizer", "bytes", "--steps", "5", "--out", "bytes"];
     let told = gpipe(here, &[&["train", "--resume", "run"], &other[..]].concat());
     let told = stderr(&told);
