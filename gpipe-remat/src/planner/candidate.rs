@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use gpipe_partition::search::pack;
 use gpipe_sched::{
     Costs, LinkCosts, PortalCosts, Schedule, StageCosts, Timeline, simulate, simulate_shared,
 };
@@ -24,11 +23,11 @@ const FOLLOWING: u64 = 16;
 /// A schedule without a cut.
 pub(super) struct Candidate<'a> {
     pub request: &'a PlanRequest<'a>,
-    order: &'a NamedOrder,
+    pub order: &'a NamedOrder,
     pub schedule: Rc<Schedule>,
     pub costed: Rc<Costed>,
     pub bounds: Bounds<'a>,
-    chooser: Chooser<'a>,
+    pub chooser: Chooser<'a>,
     chosen: RefCell<HashMap<StageKey, Option<Rc<StagePlan>>>>,
 }
 
@@ -56,10 +55,9 @@ impl<'a> Candidate<'a> {
     pub fn new(
         request: &'a PlanRequest<'a>,
         order: &'a NamedOrder,
-        schedule: Schedule,
+        schedule: Rc<Schedule>,
         costed: Rc<Costed>,
     ) -> Self {
-        let schedule = Rc::new(schedule);
         Self {
             request,
             order,
@@ -272,62 +270,6 @@ impl<'a> Candidate<'a> {
             .with_sizes(sizes.collect())
             .with_operations(operations)
             .with_recompute(micro_batches, |stage, m| forgets(&stages[stage].kept[m]))
-    }
-
-    /// The least memory per worker with which some cut fits, if that is less than `best`: within a hundredth of it, or to
-    /// the byte where there are few layers.
-    pub fn least_memory(&self, above: u64, best: Option<u64>) -> Option<u64> {
-        let (layers, stages) = (self.layers(), self.stages());
-        let chunks = self.order.chunks as u64;
-        let known: RefCell<HashMap<(usize, usize, usize), u64>> = RefCell::default();
-        let least = |stage: usize, start: usize, end: usize| {
-            let key = (stage, start, end);
-            if let Some(&known) = known.borrow().get(&key) {
-                return known;
-            }
-            let least = self.chooser.least(stage, &(start..end));
-            known.borrow_mut().insert(key, least);
-            least
-        };
-        if let Some(cut) = &self.request.cut {
-            let parts = cut.iter().enumerate();
-            let most = parts
-                .map(|(stage, part)| least(stage, part.start, part.end))
-                .max();
-            let most = most.unwrap_or(0).saturating_mul(chunks);
-            return (best.is_none_or(|best| most < best)).then_some(most);
-        }
-        let fits = |limit: u64| {
-            let fits = |stage, part: Range<usize>| least(stage, part.start, part.end) <= limit;
-            pack(0..layers, stages, fits).is_some()
-        };
-        let width = |high: u64| match self.chooser.is_small() {
-            true => 1,
-            false => (high / 100).max(1),
-        };
-        let mut low = above / chunks;
-        let mut high = low.max(1 << 20);
-        match best.map(|best| best / chunks) {
-            Some(best) => {
-                high = best.saturating_sub(width(best));
-                if !fits(high) {
-                    return None;
-                }
-            }
-            None => {
-                while high < 1 << 62 && !fits(high) {
-                    (low, high) = (high, 2 * high);
-                }
-            }
-        }
-        while high.saturating_sub(low) > width(high) {
-            let middle = low + (high - low) / 2;
-            match fits(middle) {
-                true => high = middle,
-                false => low = middle,
-            }
-        }
-        Some(high.saturating_mul(chunks))
     }
 
     /// The plan of a found cut.

@@ -4,7 +4,7 @@
 use super::plan::Plan;
 use super::request::fault;
 use super::search::{ACTIONS, Planner};
-use crate::{Bytes, DoesNotFit, Error, Result};
+use crate::{Bytes, DoesNotFit, Error, Policy, Result};
 
 impl Planner<'_> {
     /// The seconds of the best plan on one worker, if one fits.
@@ -61,12 +61,47 @@ impl Planner<'_> {
     /// The error with the memory that would suffice.
     pub(super) fn does_not_fit(&mut self) -> Result<Error> {
         let request = self.request;
-        let no_schedule = "no schedule has as few stages as there are layers: allow fewer workers";
-        let Some(limit) = request.least_memory() else {
-            return fault(no_schedule);
-        };
+        let limit = request.least_memory();
+        let least = self.least_memory(limit.unwrap_or(0))?;
+        if let (Some(limit), Some((needed, _))) = (limit, least) {
+            return Ok(Error::DoesNotFit(DoesNotFit {
+                limit: Bytes(limit),
+                needed: Bytes(needed),
+                short: Bytes(needed.saturating_sub(limit)),
+            }));
+        }
+        // Whatever the memory, every stage is over a budget, or has no layer.
+        let budgets = request.policies.iter().filter_map(|policy| match policy {
+            Policy::Budget(own) if own.0 < u64::MAX => Some(*own),
+            _ => None,
+        });
+        if let Some(own) = budgets.max() {
+            let mut unlimited = request.with_memory(u64::MAX);
+            unlimited.policies = vec![Policy::Budget(Bytes(u64::MAX))];
+            if let Some((needed, chunks)) = Planner::new(&unlimited)?.least_memory(own.0)? {
+                let needed = Bytes(needed.div_ceil(chunks)).rounded_up();
+                return fault(format!(
+                    "a stage needs {needed}, whatever it keeps, but the budget is {own}: use `pipeline.remat = \
+                     budget:{needed}` or more"
+                ));
+            }
+        }
+        match request.stages.or(request.cut.as_ref().map(Vec::len)) {
+            Some(given) => fault(format!(
+                "no schedule has {given} stages: use another number of stages, of workers or of stages on a worker"
+            )),
+            None => fault(
+                "no schedule has as few stages as there are layers: use one with fewer stages on a worker",
+            ),
+        }
+    }
+
+    /// The least memory above a limit with which some plan fits, and the stages on a worker in that; `None` if there is no
+    /// schedule, or each stage is over a budget.
+    fn least_memory(&mut self, above: u64) -> Result<Option<(u64, u64)>> {
+        let request = self.request;
         let micro_batches = request.micro_batches.iter().copied().max().unwrap_or(1);
-        let mut least: Option<u64> = None;
+        let mut least: Option<(u64, u64)> = None;
         for (index, order) in request.orders.iter().enumerate() {
             let given = request.stages.or(request.cut.as_ref().map(Vec::len));
             let stages = given.unwrap_or(request.weights.layers());
@@ -74,15 +109,11 @@ impl Planner<'_> {
             let Some(candidate) = self.candidate(index, most.max(1), micro_batches)? else {
                 continue;
             };
-            least = candidate.least_memory(limit, least).or(least);
+            let best = least.map(|(memory, _)| memory);
+            let found = candidate.least_memory(above, best);
+            let found = found.filter(|found| best.is_none_or(|best| *found < best));
+            least = found.map(|memory| (memory, order.chunks as u64)).or(least);
         }
-        let Some(needed) = least else {
-            return fault(no_schedule);
-        };
-        Ok(Error::DoesNotFit(DoesNotFit {
-            limit: Bytes(limit),
-            needed: Bytes(needed),
-            short: Bytes(needed.saturating_sub(limit)),
-        }))
+        Ok(least)
     }
 }

@@ -56,7 +56,7 @@ fn effort(layers: usize) -> [u64; 3] {
         policies: vec![Policy::Budget(Bytes(u64::MAX))],
     };
     let costed = Rc::new(request.costed(8).unwrap());
-    let candidate = Candidate::new(&request, &order, (order.make)(8, 8).unwrap(), costed);
+    let candidate = Candidate::new(&request, &order, (order.make)(8, 8).unwrap().into(), costed);
     let room = StageBounds::new(&candidate, f64::INFINITY);
     assert!(least(&room, &vec![[1.0; 3]; 8]).is_finite());
     let looked_at = room.looked_at.take();

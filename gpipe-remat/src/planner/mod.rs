@@ -17,6 +17,7 @@ mod cuts;
 mod described;
 #[cfg(test)]
 mod growth;
+mod least_memory;
 mod link;
 mod plan;
 mod rates;

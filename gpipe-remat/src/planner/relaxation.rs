@@ -358,7 +358,7 @@ mod tests {
             for order in &orders {
                 let costed = Rc::new(request.costed(4).unwrap());
                 let schedule = (order.make)(workers, 4).unwrap();
-                let candidate = Candidate::new(&request, order, schedule, costed);
+                let candidate = Candidate::new(&request, order, schedule.into(), costed);
                 let first = cuts::balanced(&candidate).unwrap();
                 let bound = candidate.relaxed(&first, f64::INFINITY, 60).bound;
                 let mut left = u64::MAX;

@@ -177,7 +177,7 @@ impl<'a> Planner<'a> {
         }
         let costed = self.costed(micro_batches)?;
         let schedule = order.schedule(workers, micro_batches)?;
-        Ok(schedule.map(|schedule| Candidate::new(self.request, order, schedule, costed)))
+        Ok(schedule.map(|schedule| Candidate::new(self.request, order, schedule.into(), costed)))
     }
 
     /// The best plan of less than `below` seconds among the numbers of workers and of stages per worker

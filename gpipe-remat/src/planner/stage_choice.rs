@@ -147,14 +147,22 @@ impl<'a> Chooser<'a> {
         (again, total)
     }
 
-    /// The fewest bytes with which a stage fits under any of the policies.
-    pub fn least(&self, stage: usize, part: &Range<usize>) -> u64 {
-        let of_rule = |rule: &Option<RematPlan>| match rule {
-            Some(remat_plan) => self.peak(stage, part, remat_plan.of_stage(stage)),
-            None if self.is_small() => self.context(stage, part).least(),
-            None => self.context(stage, part).simplest(),
+    /// The fewest bytes with which a stage fits under any of the policies; `None` if it is over its budgets whatever the
+    /// memory.
+    pub fn least(&self, stage: usize, part: &Range<usize>) -> Option<u64> {
+        let policies = self.rules.iter().zip(&self.request.policies);
+        let of_policy = |(rule, policy): (&Option<RematPlan>, &Policy)| {
+            let least = match rule {
+                Some(remat_plan) => self.peak(stage, part, remat_plan.of_stage(stage)),
+                None if self.is_small() => self.context(stage, part).least(),
+                None => self.context(stage, part).simplest(),
+            };
+            match *policy {
+                Policy::Budget(Bytes(own)) if own < least => None,
+                _ => Some(least),
+            }
         };
-        self.rules.iter().map(of_rule).min().unwrap_or(u64::MAX)
+        policies.filter_map(of_policy).min()
     }
 }
 

@@ -9,6 +9,7 @@ mod certificates;
 mod hosts;
 
 mod large;
+mod mends;
 
 mod refusals;
 
