@@ -175,10 +175,9 @@ pub(crate) fn guard<R, E: Into<Box<dyn Error + Send + Sync>>>(
     place: Place,
     work: impl FnOnce() -> Result<R, E>,
 ) -> Result<R, PipelineError> {
-    catch(place, work)?.map_err(|error| PipelineError::Failed {
-        place,
-        source: error.into(),
-    })
+    // The conversion is code of the caller too.
+    let done = catch(place, || work().map_err(Into::into))?;
+    done.map_err(|source| PipelineError::Failed { place, source })
 }
 
 /// [`guard`] of code that has errors of its own or none: its panic alone is taken.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gpipe_sched::{
-    Action, Codec, Held, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Reader, Route,
-    Stage, Writer, one_f_one_b,
+    Action, Codec, Empty, Held, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Reader,
+    Route, Stage, Writer, one_f_one_b,
 };
 
 use crate::common::ranks::Numbers;
@@ -167,4 +167,27 @@ fn a_panic_of_a_codec_is_an_error_on_all_ranks() {
             assert!(error.to_string().ends_with("panicked: planted"), "{error}");
         });
     }
+}
+
+/// An error that cannot be shown.
+#[derive(Debug)]
+struct Unshown;
+
+impl From<Unshown> for Box<dyn std::error::Error + Send + Sync> {
+    fn from(_: Unshown) -> Self {
+        panic!("planted")
+    }
+}
+
+#[test]
+fn a_panic_while_an_error_is_converted_is_one_of_its_place() {
+    let mut pipeline = Empty::pipeline(one_f_one_b(3, 2).unwrap()).unwrap();
+    let visited = pipeline.each(|stage, _| match stage {
+        1 => Err(Unshown),
+        _ => Ok(()),
+    });
+    assert_is(&visited.unwrap_err(), Place::Visit(Part::Stage(1)));
+    pipeline
+        .step(Empty::batch(2, 0))
+        .expect("workers that live");
 }
