@@ -162,13 +162,16 @@ impl LayerStage {
 
     /// Adds to the gradients of a step those of the other replicas, which do the same.
     pub(crate) fn sum_replicas(&mut self) -> Result<()> {
-        // A panic in the backward pass may have taken it.
-        let lost = || Error::Assembly("the stage has no replicas: build the pipeline again".into());
+        let alone = || Error::Assembly("the stage has no replicas".into());
         let before = self.before();
-        let replicas = self.replicas.as_mut().ok_or_else(lost)?;
+        let replicas = self.replicas.as_mut().ok_or_else(alone)?;
         self.has_no_gradients = false;
         let sums = StageSums::new(before, self.whole_batch.gradients(), &self.gradients);
-        replicas.finish(&mut self.layers, sums, &self.transit)
+        replicas.finish(&mut self.layers, sums, &self.transit)?;
+        // The sums of a replica's groups that the tree does not join are in those of all.
+        self.gradients.clear();
+        self.whole_batch.clear();
+        Ok(())
     }
 
     /// The device and its byte counts.

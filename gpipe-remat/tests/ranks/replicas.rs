@@ -1,15 +1,17 @@
 //! Replicas of a pipeline on ranks of their own: the bits of one process with as many groups.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use gpipe_layers::Loss;
+use gpipe_layers::layers::{Identity, Layout, Linear};
+use gpipe_layers::{Cost, Flow, Layer, Loss, Optimizer, Param, PassContext, Pending, Saved, Sgd};
 use gpipe_remat::{
-    ParamState, ParameterBytes, Policy, Trainer, TrainingLoss, copy_owned, first_non_finite_state,
-    put_states, put_values, sum_replicas,
+    Assembly, ParamState, ParameterBytes, Policy, Trainer, TrainingLoss, copy_owned,
+    first_non_finite_state, gradient_norm, put_states, put_values, sum_replicas,
 };
 use gpipe_sched::{Schedule, ScheduleError, World, gpipe, interleaved, one_f_one_b, zb_h1, zb_v};
-use gpipe_tensor::{DeviceId, Host, Tensor};
+use gpipe_tensor::{DeviceId, Host, Tensor, Tensors};
 
 use super::common::{CONTEXT, Model, Outcome, Run, VOCAB};
 use super::on_ranks;
@@ -233,5 +235,107 @@ fn a_replica_that_fails_before_the_sum_ends_the_others() {
                 assert!(error.contains("no room"), "{error}");
             }
         }
+    });
+}
+
+/// The identity. Its backward pass panics while the flag is set.
+struct Panicking(Arc<AtomicBool>);
+
+impl Layer for Panicking {
+    fn name(&self) -> &str {
+        "panicking"
+    }
+
+    fn cost(&self, inputs: &[Flow]) -> gpipe_layers::Result<Cost> {
+        Identity::new("").cost(inputs)
+    }
+
+    fn forward(&self, _: &PassContext, x: Tensors) -> gpipe_layers::Result<(Tensors, Saved)> {
+        Ok((x, Saved::default()))
+    }
+
+    fn input_grad(&self, _: Saved, dy: Tensors) -> gpipe_layers::Result<(Tensors, Pending)> {
+        assert!(!self.0.load(Ordering::Relaxed), "out of luck");
+        Ok((dy, Pending::default()))
+    }
+
+    fn weight_grad(&mut self, _: Pending) -> gpipe_layers::Result<()> {
+        Ok(())
+    }
+
+    fn params(&mut self, _: &mut dyn FnMut(&mut Param)) {}
+}
+
+/// As any failed step.
+#[test]
+fn a_panic_in_a_backward_pass_leaves_the_next_step_its_replicas() {
+    let linear = |name: &str| Linear::new(name, 3, 3, Layout::OutIn);
+    let losses = Mutex::new(vec![Vec::new(); 2]);
+    on_ranks(2, |world| {
+        let (rank, panics) = (world.rank(), Arc::new(AtomicBool::new(false)));
+        let layers: Vec<Box<dyn Layer>> = vec![
+            Box::new(linear("a")),
+            Box::new(Panicking(panics.clone())),
+            Box::new(linear("b")),
+        ];
+        let (host, optimizer) = (Host::new(1).unwrap(), Optimizer::from(Sgd::default()));
+        let assembly = Assembly::builder(layers)
+            .batch(4, |samples| vec![Flow::f32([samples, 3])])
+            .stages(1)
+            .micro_batches(2)
+            .groups(2)
+            .replica(rank, 2, false)
+            .optimizer(&optimizer);
+        let end = |last, transit| TrainingLoss::new(Loss::SquaredError, last, transit);
+        let assembly = assembly.plan(1).unwrap();
+        let part = assembly.build_over(&host, Some(&world), end).unwrap();
+        let mut trainer = Trainer::new(part, optimizer, |_| 0.1);
+        let device = host.device(DeviceId::Cpu).unwrap();
+        let x = Tensor::from_f32(&device, [4, 3], vec![0.5; 12]).unwrap();
+        panics.store(rank == 0, Ordering::Relaxed);
+        let error = trainer
+            .step(std::slice::from_ref(&x), &x)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("out of luck"), "{error}");
+        panics.store(false, Ordering::Relaxed);
+        for _ in 0..2 {
+            let loss = trainer.step(std::slice::from_ref(&x), &x).unwrap().loss;
+            losses.lock().unwrap()[rank].push(loss);
+        }
+    });
+    let losses = losses.into_inner().unwrap();
+    assert!(
+        losses[0] == losses[1] && losses[0][1] < losses[0][0],
+        "{losses:?}"
+    );
+}
+
+/// Three groups of a replica of two end as sums of two and of one, of which the second is beside the gradients.
+#[test]
+fn sums_of_groups_are_let_go_when_all_are_added() {
+    let model = Model {
+        blocks: 1,
+        tied: false,
+        dropout: 0.0,
+    };
+    on_ranks(2, |world| {
+        let run = Run {
+            groups: 6,
+            replica: [world.rank(), 2],
+            ..Run::new(model.clone(), 6, 6)
+        };
+        let host = Host::new(1).unwrap();
+        let end = |last, transit| TrainingLoss::new(Loss::CrossEntropy, last, transit);
+        let assembly = run.assembly(gpipe(1, 3).unwrap());
+        let mut part = assembly.build_over(&host, Some(&world), end).unwrap();
+        let fixed = part.devices[0].live_bytes();
+        let mut outcome = Outcome::default();
+        outcome.step(&mut part, run.items(0), &run, 0, true);
+        assert_eq!(part.devices[0].live_bytes(), fixed);
+        // There is nothing left to add.
+        let norm = gradient_norm(&mut part.pipeline).unwrap();
+        sum_replicas(&mut part.pipeline).unwrap();
+        assert_eq!(gradient_norm(&mut part.pipeline).unwrap(), norm);
     });
 }

@@ -1,6 +1,7 @@
 //! Passes of a stage of layers: its actions, in the states of each micro-batch.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use gpipe_layers::{Layer, PassContext, Saved};
 use gpipe_sched::{Action, Direction, Held, MicroBatch, Op, Ran, Stage};
@@ -271,7 +272,7 @@ impl Stage for LayerStage {
         let mut replicas = self.replicas.take();
         let mut early = replicas.as_mut().filter(|_| is_early);
         let mut place = self.layers.len();
-        let dx = self.back(m, Op::Backward, dy, |layer, is_first, saved, dy| {
+        let back = |layer: &mut dyn Layer, is_first, saved, dy| {
             place -= 1;
             let dx = match is_first {
                 true => {
@@ -285,9 +286,11 @@ impl Stage for LayerStage {
                 replicas.send_early(place, layer)?;
             }
             Ok(dx)
-        });
+        };
+        // A layer's panic ends the step alone: the next one has replicas again.
+        let dx = catch_unwind(AssertUnwindSafe(|| self.back(m, Op::Backward, dy, back)));
         self.replicas = replicas;
-        let dx = dx?;
+        let dx = dx.unwrap_or_else(|panic| resume_unwind(panic))?;
         self.gradients.leave(m.index, &mut self.layers[before..])?;
         self.send_gradients()?;
         Ok(dx)
