@@ -51,6 +51,15 @@ impl<G: Send + 'static> LossStage<Tensors> for CustomLoss<G> {
     fn loss(&mut self, m: &MicroBatch, y: Tensors, target: G) -> Result<Option<Tensors>> {
         let (y, extras) = extras::receive(y, &self.device)?;
         let (loss, dy) = (self.function)(&y, target)?;
+        if m.train && (dy.shape() != y.shape() || !dy.dtype().is_float()) {
+            return Err(Error::Assembly(format!(
+                "a gradient of {} of shape {} for outputs of {} of shape {}: return one of that shape",
+                dy.dtype(),
+                dy.shape(),
+                y.dtype(),
+                y.shape()
+            )));
+        }
         drop(y);
         if self.losses.len() <= m.index {
             self.losses.resize(m.index + 1, 0.0);

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Model, Outcome, Run};
-use gpipe_layers::layers::Function;
+use gpipe_layers::layers::{Activation, Function, Layout, Linear};
 use gpipe_layers::{AdamW, Decay, Flow, Layer, Loss, Optimizer, Sgd, models};
 use gpipe_remat::{
     Assembly, AssemblyBuilder, Error, Policy, Trainer, Value, batch_items, copy_owned,
@@ -321,4 +321,39 @@ fn all_verbs_work_with_any_end() {
     let expected =
         "micro-batch 0, layer loss, forward: the output is NaN: no parameter was changed";
     assert!(error.starts_with(expected), "{error}");
+}
+
+/// The last layer would name itself.
+#[test]
+fn a_gradient_of_another_shape_is_one_of_the_loss() {
+    let host = Host::new(1).expect("threads");
+    let device = host.device(DeviceId::Cpu).expect("a CPU");
+    let x = [Tensor::from_f32(&device, [4, 3], vec![0.5; 12]).expect("room")];
+    let others: [fn(&Tensor) -> gpipe_tensor::Result<Tensor>; 3] = [
+        |y| Tensor::from_f32(y.device(), [y.elements()], vec![1.0; y.elements()]),
+        |y| Tensor::from_f32(y.device(), [1, 3], vec![1.0; 3]),
+        |y| Tensor::from_u32(y.device(), y.shape().clone(), vec![1; y.elements()]),
+    ];
+    for other in others {
+        let layers: [Box<dyn Layer>; 2] = [
+            Box::new(Linear::new("linear", 3, 3, Layout::OutIn)),
+            Box::new(Activation::new("relu", Function::Relu)),
+        ];
+        let built = Assembly::builder(layers.into())
+            .batch(4, |samples| vec![Flow::f32([samples, 3])])
+            .stages(2)
+            .micro_batches(2)
+            .build_with_loss(&host, move |y: &Tensor, (): ()| Ok((1.0, other(y)?)));
+        let mut own = built.expect("a pipeline");
+        let batch = |train| batch_items(&x, 2, 0, train, |_| Ok(())).expect("four samples");
+        let error = own.pipeline.step(batch(true)).expect_err("another shape");
+        let said = error.to_string();
+        assert!(
+            said.starts_with("the loss stage, micro-batch 0: a gradient of"),
+            "{said}"
+        );
+        assert!(said.ends_with("return one of that shape"), "{said}");
+        // Nobody needs it there.
+        own.pipeline.forward(batch(false)).expect("an evaluation");
+    }
 }
