@@ -56,8 +56,9 @@ impl Gguf {
                     "no weights for `{name}`, which its metadata ask for"
                 )));
             };
+            let rows = entry.shape.first().copied().unwrap_or(0);
             let halves = heads.is_none_or(|heads| {
-                heads > 0 && entry.shape[0].is_multiple_of(heads) && entry.shape[0] / heads % 2 == 0
+                rows > 0 && rows.checked_rem(heads) == Some(0) && rows / heads % 2 == 0
             });
             if entry.shape != shape.dims() || !halves {
                 return Err(fault(format!(

@@ -62,11 +62,21 @@ impl Header {
             size(&key, self.whole(&key).or(default), most)
         };
         let scaling = key("rope.scaling.type");
-        if let Some(kind) = self.text(&scaling).filter(|&kind| kind != "none") {
+        let kind = self.text(&scaling);
+        if let Some(kind) = kind.filter(|&kind| kind != "none") {
             return Err(format!(
                 "{scaling} is `{}`: only plain rotary positions can be trained",
                 clip(kind)
             ));
+        }
+        // Without a type, llama.cpp divides positions by the factor, which has another name in older files.
+        let factors = [key("rope.scaling.factor"), key("rope.scale_linear")];
+        for factor in factors.iter().filter(|_| kind.is_none()) {
+            if let Some(by) = self.real(factor).filter(|by| ![0.0, 1.0].contains(by)) {
+                return Err(format!(
+                    "{factor} is {by}: only plain rotary positions can be trained"
+                ));
+            }
         }
         if self.tensor("rope_freqs.weight").is_some() {
             return Err(
@@ -152,7 +162,13 @@ impl Header {
                 true if entry.name.contains(".attn_k.") => keys,
                 _ => None,
             };
-            located.insert(name, (entry.clone(), permuted.map(|heads| heads as usize)));
+            let found = (entry.clone(), permuted.map(|heads| heads as usize));
+            if located.insert(name, found).is_some() {
+                return Err(format!(
+                    "`{}` is there twice, with a number of a block that is written otherwise",
+                    clip(&entry.name)
+                ));
+            }
         }
         Ok(located)
     }

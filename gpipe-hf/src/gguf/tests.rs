@@ -73,9 +73,14 @@ const TENSORS: [(&str, &[u64]); 11] = [
     ("blk.0.ffn_down.weight", &[10, 32]),
 ];
 
-/// The whole file of a model of one block, with element i of the q-th tensor q + i/1000.
+/// The whole file of a model of one block.
 fn model() -> Writer {
-    let mut file = begin(TENSORS.len() as u64, 15);
+    with_tensors(&TENSORS)
+}
+
+/// The same with these tensors, element i of the q-th q + i/1000.
+fn with_tensors(tensors: &[(&str, &[u64])]) -> Writer {
+    let mut file = begin(tensors.len() as u64, 15);
     file.text("general.architecture").u32(8).text("llama");
     for (key, number) in [
         ("block_count", 1),
@@ -99,7 +104,7 @@ fn model() -> Writer {
     file.u32(3).u32(1).u32(1).u32(1);
     file.whole("tokenizer.ggml.eos_token_id", 0);
     let mut data = Vec::new();
-    for (number, (name, shape)) in TENSORS.iter().enumerate() {
+    for (number, (name, shape)) in tensors.iter().enumerate() {
         file.tensor(name, shape, 0, data.len() as u64);
         let elements = shape.iter().product::<u64>();
         data.extend((0..elements).flat_map(|i| (number as f32 + i as f32 / 1e3).to_le_bytes()));
@@ -151,6 +156,43 @@ fn a_model_is_read_with_halves_of_heads_put_back() {
         serde_json::from_slice(&gguf_tokenizer(&path).unwrap()).unwrap();
     assert_eq!(tokenizer["model"]["vocab"]["ab"], 3);
     assert_eq!(tokenizer["added_tokens"][0]["content"], "<|end|>");
+}
+
+#[test]
+fn tensors_that_are_not_the_models_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    std::fs::write(&path, model().0).unwrap();
+    let described = crate::read_config(&path).unwrap();
+    let shapes = crate::parameter_shapes(&mut described.model.layers().unwrap());
+    let refused = |tensors: &[(&str, &[u64])]| {
+        std::fs::write(&path, with_tensors(tensors).0).unwrap();
+        let error = crate::Weights::open(&path, &shapes).unwrap_err();
+        assert!(error.is_input_error());
+        error.to_string()
+    };
+    for (name, shape) in [
+        ("blk.0.attn_q.weight", &[][..]),
+        ("blk.0.attn_q.weight", &[512]),
+        ("blk.0.attn_k.weight", &[0]),
+    ] {
+        let mut tensors = TENSORS;
+        for tensor in tensors.iter_mut().filter(|tensor| tensor.0 == name) {
+            tensor.1 = shape;
+        }
+        let line = refused(&tensors);
+        assert!(
+            line.contains(&format!("`{name}` has shape {shape:?}")),
+            "{line}"
+        );
+    }
+    let mut twice = TENSORS.to_vec();
+    twice.push(("blk.00.attn_v.weight", &[32, 8]));
+    let line = refused(&twice);
+    assert!(
+        line.contains("`blk.00.attn_v.weight` is there twice"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -241,4 +283,23 @@ fn other_architectures_and_positions_are_refused_by_name() {
     scaled.text("general.architecture").u32(8).text("llama");
     scaled.text("llama.rope.scaling.type").u32(8).text("yarn");
     assert!(header(&scaled).describe().unwrap_err().contains("`yarn`"));
+    for key in ["llama.rope.scaling.factor", "llama.rope.scale_linear"] {
+        let with = |kind: Option<&str>, factor: f32| {
+            let mut file = begin(0, 2 + u64::from(kind.is_some()));
+            file.text("general.architecture").u32(8).text("llama");
+            if let Some(kind) = kind {
+                file.text("llama.rope.scaling.type").u32(8).text(kind);
+            }
+            file.text(key).u32(6).u32(factor.to_bits());
+            header(&file).describe().unwrap_err()
+        };
+        let fault = with(None, 4.0);
+        assert!(
+            fault.contains(&format!("{key} is 4: only plain")),
+            "{fault}"
+        );
+        for plain in [with(None, 1.0), with(Some("none"), 4.0)] {
+            assert!(plain.contains("embedding_length"), "{plain}");
+        }
+    }
 }
