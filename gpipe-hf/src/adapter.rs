@@ -247,36 +247,136 @@ pub fn from_file(name: String, tensor: Stored) -> (String, Stored) {
 /// become W + α/r · B·A.
 ///
 /// # Errors
-/// [`Error::Save`] if there is no room, or a matrix does not fit its weight.
+/// [`Error::Save`] if there is no room, or an adapter is not A (r, inputs) and B (outputs, r) of a weight.
 pub fn merged(
     model: &ModelConfig,
     values: Vec<(String, Tensor)>,
     settings: LoraSettings,
 ) -> Result<Vec<(String, Tensor)>> {
     let (adapters, base): (Vec<_>, Vec<_>) = values.into_iter().partition(|(n, _)| is_adapter(n));
-    let adapters: HashMap<String, Tensor> = adapters.into_iter().collect();
-    let merge = |(name, weight): (String, Tensor)| {
+    let mut adapters: HashMap<String, Tensor> = adapters.into_iter().collect();
+    let mut all = Vec::with_capacity(base.len());
+    for (name, weight) in base {
         let layer = name.strip_suffix(".weight").unwrap_or(&name);
-        let of = |part: &str| adapters.get(&format!("{layer}{part}"));
-        let (Some(a), Some(b)) = (of(A), of(B)) else {
-            return Ok((name, weight));
+        let mut of = |part: &str| adapters.remove(&format!("{layer}{part}"));
+        let weight = match (of(A), of(B)) {
+            (None, None) => weight,
+            (a, b) => with_adapter(layer, weight, a.zip(b), settings, is_transposed(model))?,
         };
-        let (mut sums, a, b) = (weight.to_f32s()?, a.to_f32s()?, b.to_f32s()?);
-        let outputs = b.len() / settings.rank;
-        let inputs = a.len() / settings.rank;
-        for (o, b) in b.chunks_exact(settings.rank).enumerate() {
-            for i in 0..inputs {
-                let products = b.iter().enumerate();
-                let product: f32 = products.map(|(r, b)| b * a[r * inputs + i]).sum();
-                let place = match is_transposed(model) {
-                    true => i * outputs + o,
-                    false => o * inputs + i,
-                };
-                sums[place] += settings.scale() * product;
-            }
+        all.push((name, weight));
+    }
+    match adapters.into_keys().min() {
+        None => Ok(all),
+        Some(name) => Err(gpipe_tensor::Error::Argument {
+            op: "merged",
+            message: format!("`{name}` belongs to no weight: take the values of one model"),
         }
-        let merged = Tensor::from_f32(weight.device(), weight.shape().clone(), sums)?;
-        Ok((name, merged))
+        .into()),
+    }
+}
+
+/// W + α/r · B·A, where W is (inputs, outputs) if `transposed`, else (outputs, inputs).
+fn with_adapter(
+    layer: &str,
+    weight: Tensor,
+    adapter: Option<(Tensor, Tensor)>,
+    settings: LoraSettings,
+    transposed: bool,
+) -> Result<Tensor> {
+    let rank = settings.rank;
+    let misfit = || gpipe_tensor::Error::Shape {
+        op: "merged",
+        expected: format!("A ({rank}, inputs) and B (outputs, {rank}) for `{layer}.weight`"),
+        got: weight.shape().to_string(),
     };
-    base.into_iter().map(merge).collect()
+    let (outputs, inputs) = match (weight.shape().dims(), transposed) {
+        (&[inputs, outputs], true) | (&[outputs, inputs], false) => (outputs, inputs),
+        _ => return Err(misfit().into()),
+    };
+    let fits = |(a, b): &(Tensor, Tensor)| {
+        a.shape().dims() == [rank, inputs] && b.shape().dims() == [outputs, rank]
+    };
+    let (a, b) = adapter
+        .filter(|pair| rank > 0 && fits(pair))
+        .ok_or_else(misfit)?;
+    let (mut sums, a, b) = (weight.to_f32s()?, a.to_f32s()?, b.to_f32s()?);
+    for (o, b) in b.chunks_exact(rank).enumerate() {
+        for i in 0..inputs {
+            let products = b.iter().enumerate();
+            let product: f32 = products.map(|(r, b)| b * a[r * inputs + i]).sum();
+            let place = match transposed {
+                true => i * outputs + o,
+                false => o * inputs + i,
+            };
+            sums[place] += settings.scale() * product;
+        }
+    }
+    Ok(Tensor::from_f32(
+        weight.device(),
+        weight.shape().clone(),
+        sums,
+    )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use gpipe_layers::layers::Function;
+    use gpipe_layers::models::{GptConfig, MlpConfig};
+    use gpipe_tensor::{DeviceId, Host};
+
+    use super::*;
+
+    #[test]
+    fn adapters_that_do_not_fit_their_weights_are_refused() {
+        let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+        let ones = |shape: [usize; 2]| {
+            Tensor::from_f32(&device, shape, vec![1.0; shape[0] * shape[1]]).unwrap()
+        };
+        let mlp = ModelConfig::Mlp(MlpConfig {
+            inputs: 4,
+            hidden: vec![3],
+            outputs: 2,
+            activation: Function::Relu,
+            dropout: 0.0,
+        });
+        let gpt = ModelConfig::Gpt(GptConfig::default());
+        let merge = |model: &ModelConfig, shapes: &[(&str, [usize; 2])], rank| {
+            let values = shapes
+                .iter()
+                .map(|&(name, shape)| (name.to_owned(), ones(shape)));
+            let settings = LoraSettings {
+                rank,
+                alpha: 4.0,
+                dropout: 0.0,
+            };
+            merged(model, values.collect(), settings)
+        };
+        let weight = ("l.weight", [3, 4]);
+        let (a, b) = (("l.lora_A.weight", [2, 4]), ("l.lora_B.weight", [3, 2]));
+        let all = merge(&mlp, &[weight, a, b], 2).unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].1.f32s().unwrap(), [5.0; 12]);
+        let transposed = [("l.weight", [4, 3]), a, b];
+        assert_eq!(
+            merge(&gpt, &transposed, 2).unwrap()[0].1.f32s().unwrap(),
+            [5.0; 12]
+        );
+        for (values, rank, words) in [
+            (&[weight, a, b][..], 0, "A (0, inputs)"),
+            (&[weight, a, b], 1, "`l.weight`, got [3, 4]"),
+            (&[weight, a, b], 4, "`l.weight`"),
+            (&[weight, ("l.lora_A.weight", [2, 40]), b], 2, "`l.weight`"),
+            (&[weight, a, ("l.lora_B.weight", [9, 2])], 2, "`l.weight`"),
+            (&[weight, a], 2, "`l.weight`"),
+            (&[("l.weight", [4, 3]), a, b], 2, "`l.weight`"),
+            (
+                &[("k.weight", [3, 4]), a, b],
+                2,
+                "`l.lora_A.weight` belongs to no weight",
+            ),
+        ] {
+            let line = merge(&mlp, values, rank).unwrap_err().to_string();
+            assert!(line.contains(words), "{line}");
+        }
+    }
 }
