@@ -102,35 +102,62 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
 }
 
 /// The base of the rotary positions, which stands in an object of its own since version 5 of
-/// `transformers`; other kinds are refused by their names.
+/// `transformers`.
 fn theta(keys: &Keys) -> Result<f64, String> {
-    for (key, object) in [
+    // The first of them that says something is the one that the classes take.
+    let objects = [
         ("rope_scaling", &keys.rope_scaling),
         ("rope_parameters", &keys.rope_parameters),
-    ] {
-        let Some(object) = object else { continue };
-        let kind = object.get("rope_type").or_else(|| object.get("type"));
-        let kind = kind.and_then(Value::as_str).unwrap_or(PLAIN);
-        if kind != PLAIN {
-            return Err(format!(
-                "rope_type in {key} is `{}`: only {PLAIN} can be trained",
-                clip(kind)
-            ));
-        }
-        let share = object.get("partial_rotary_factor").and_then(Value::as_f64);
-        if let Some(share) = share.filter(|&share| share != 1.0) {
-            return Err(format!(
-                "partial_rotary_factor in {key} is {share}: only 1 can be trained"
-            ));
-        }
-    }
-    let nested = keys.rope_parameters.as_ref();
-    let nested = nested.and_then(|object| object.get("rope_theta")?.as_f64());
+    ];
+    let says = |object: &&Value| object.as_object().is_none_or(|object| !object.is_empty());
+    let mut objects = objects.into_iter();
+    let nested = objects.find_map(|(key, object)| Some((key, object.as_ref().filter(says)?)));
+    let nested = match nested {
+        Some((key, object)) => nested_theta(key, object)?,
+        None => None,
+    };
     let theta = nested.or(keys.rope_theta).unwrap_or(1e4);
     match theta.is_finite() && theta > 0.0 {
         true => Ok(theta),
         false => Err(format!("rope_theta is {theta}: it must be above 0")),
     }
+}
+
+/// The base that an object has, if it has one; other kinds of positions are refused by their names.
+fn nested_theta(key: &str, object: &Value) -> Result<Option<f64>, String> {
+    let Some(object) = object.as_object() else {
+        return Err(format!(
+            "{key} is no object: only an object or null can be read"
+        ));
+    };
+    let of = |name: &str| object.get(name).filter(|value| !value.is_null());
+    let kind = of("rope_type").or_else(|| of("type"));
+    let kind = kind.map_or(Some(PLAIN), Value::as_str);
+    if kind != Some(PLAIN) {
+        return Err(format!(
+            "rope_type in {key} is `{}`: only {PLAIN} can be trained",
+            clip(kind.unwrap_or("no text"))
+        ));
+    }
+    if let Some((blocks, _)) = object.iter().find(|(_, value)| value.is_object()) {
+        return Err(format!(
+            "{key} has positions for `{}`: only the same for all blocks can be trained",
+            clip(blocks)
+        ));
+    }
+    let number = |name: &str| match of(name) {
+        Some(value) if !value.is_number() => Err(format!(
+            "{name} in {key} is {}: use a number",
+            clip(&value.to_string())
+        )),
+        value => Ok(value.and_then(Value::as_f64)),
+    };
+    if let Some(share) = number("partial_rotary_factor")?.filter(|&share| share != 1.0) {
+        return Err(format!(
+            "partial_rotary_factor in {key} is {share}: only 1 can be trained"
+        ));
+    }
+    number("rope_theta")
 }
 
 /// The number of positions that a position sees, if not all: one for all blocks.

@@ -117,6 +117,8 @@ fn the_family_of_llama_is_read_and_written_again() {
     for more in [
         r#","rope_theta":5e5,"rope_scaling":null"#,
         r#","rope_parameters":{"rope_type":"default","rope_theta":5e5}"#,
+        r#","rope_scaling":{"type":"default","rope_theta":500000},"rope_parameters":{"rope_theta":9.0}"#,
+        r#","rope_scaling":{},"rope_parameters":{"rope_type":null,"rope_theta":5e5},"rope_theta":9.0"#,
     ] {
         let described = config_json::parse(llama_json("llama", more).as_bytes()).unwrap();
         assert!(matches!(described.model, ModelConfig::Llama(config) if config.theta == 5e5));
@@ -127,6 +129,23 @@ fn the_family_of_llama_is_read_and_written_again() {
             "llama",
             r#","rope_parameters":{"rope_type":"llama3"}"#,
             "`llama3`",
+        ),
+        ("llama", r#","rope_scaling":"linear""#, "rope_scaling is no"),
+        ("llama", r#","rope_parameters":[]"#, "rope_parameters is no"),
+        (
+            "llama",
+            r#","rope_parameters":{"rope_type":5}"#,
+            "rope_type",
+        ),
+        (
+            "llama",
+            r#","rope_parameters":{"rope_theta":"500000"}"#,
+            "rope_theta",
+        ),
+        (
+            "qwen2",
+            r#","rope_parameters":{"full_attention":{"rope_type":"yarn","rope_theta":9.0}}"#,
+            "`full_attention`",
         ),
         ("llama", r#","hidden_act":"gelu""#, "hidden_act"),
         ("llama", r#","head_dim":7"#, "head_dim"),
