@@ -246,6 +246,10 @@ fn a_resumed_run_keeps_the_steps_of_the_same_plan() {
     assert!(path.join("trace-until-00000004.json").exists());
     assert_eq!(kept("timeline.json"), [5]);
     json_of(&path.join("trace.json"));
+    // Step 5 was lost, and the first plan goes on from step 4: what was put aside stays.
+    assert_eq!(resumed(&gpipe(2, 4).unwrap(), 4, &[5]), None);
+    assert_eq!(kept("timeline-until-00000004.json"), [1, 4]);
+    assert_eq!(kept("timeline.json"), [5]);
     let run = read_run(&path).unwrap();
     let steps: Vec<u64> = run.steps.iter().map(|step| step.step).collect();
     assert_eq!(steps, [1, 2, 3, 4, 5]);

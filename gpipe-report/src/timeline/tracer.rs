@@ -43,7 +43,8 @@ impl Tracer {
             return Ok(None);
         };
         let same = match Record::parse(&earlier) {
-            Ok(earlier) if earlier.measured.is_empty() => true,
+            // Nothing of it is kept: later steps were lost with the process that made them.
+            Ok(earlier) if earlier.measured.iter().all(|kept| kept.step > made) => true,
             Ok(earlier) => self.record.resume(earlier, made),
             Err(_) => false,
         };
