@@ -91,12 +91,12 @@ impl Pairs {
                 targets: target_lines.len(),
             }));
         }
-        let encode = |text: &[u8], key: &str, name: &str, room: &Room| {
-            let origin = format!("`data.{key} = {name}`");
-            let tokens = vocabulary.encode_within(text.to_vec(), 1, &origin, room.left())?;
+        let encode = |text: &[u8], origin: &str, room: &Room| {
+            let tokens = vocabulary.encode_within(text.to_vec(), 1, origin, room.left())?;
             Ok::<_, Error>(tokens.into_numbers())
         };
-        let &[end] = encode(END, "source", &options.source, &room)?.as_slice() else {
+        let origin = format!("`data.source = {}`", options.source);
+        let &[end] = encode(END, &origin, &room)?.as_slice() else {
             return Err(fault(PairFault::NoEnd));
         };
         let mut pairs = Self {
@@ -116,7 +116,8 @@ impl Pairs {
                     true => ("target", target),
                     false => ("source", options.source.as_str()),
                 };
-                let mut tokens = encode(text, key, name, &room)?;
+                let origin = format!("`data.{key} = {name}`: line {line}");
+                let mut tokens = encode(text, &origin, &room)?;
                 tokens.push(end);
                 if let Some(&token) = tokens
                     .iter()

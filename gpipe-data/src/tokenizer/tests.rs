@@ -5,6 +5,8 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::dataset::Dataset;
+use crate::options::SampleOptions;
 use crate::stream_decoder::StreamDecoder;
 use crate::vocabulary::Vocabulary;
 
@@ -148,6 +150,29 @@ fn a_vocabulary_of_words_is_said_with_what_stands_between_them() {
         .collect();
     assert_eq!(said, ["s", ",", " drain", " drain", "s"]);
     assert_eq!(decoder.finish(), "");
+}
+
+/// The byte is one of the line, so the line is named.
+#[test]
+fn a_line_of_pairs_that_is_no_text_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let options = SampleOptions {
+        source: path("a", b"one\ntwo\n"),
+        target: Some(path("b", b"one\ntw\xFFo\n")),
+        vocab: 500,
+        ..SampleOptions::default()
+    };
+    let opened = Dataset::open(&options, &Vocabulary::of(tokenizer()));
+    let line = opened.err().unwrap().to_string();
+    assert!(
+        line.starts_with("`data.target = ") && line.contains("`: line 2: byte 2 is no UTF-8"),
+        "{line}"
+    );
 }
 
 mod chats;
