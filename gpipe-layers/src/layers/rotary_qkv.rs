@@ -24,7 +24,8 @@ pub struct RotaryQkv {
 }
 
 impl RotaryQkv {
-    /// Projections to queries, and to keys and values of `groups` heads each.
+    /// Projections to queries, and to keys and values of `groups` heads each. Others are errors of
+    /// [`cost`](Layer::cost).
     pub fn new(
         name: impl Into<String>,
         projections: [Linear; 3],
@@ -45,7 +46,20 @@ impl RotaryQkv {
             let expected = "floats of shape (batch, time, width)";
             return Err(unexpected(&self.name, expected, x));
         }
-        self.projections.iter().map(|p| p.cost(inputs)).collect()
+        let costs = self.projections.iter().map(|p| p.cost(inputs));
+        let costs = costs.collect::<Result<Vec<_>>>()?;
+        let [queries, keys, values] = [0, 1, 2].map(|i| costs[i].outputs[0].shape.last());
+        let (size, groups) = (self.rope.size, self.groups);
+        let in_heads = |width: usize| width > 0 && width.checked_rem(size) == Some(0);
+        let of_groups = keys == values && groups.checked_mul(size) == Some(keys);
+        if !size.is_multiple_of(2) || !in_heads(queries) || !in_heads(keys) || !of_groups {
+            let expected = format!(
+                "heads of an even size, here {size}: some of queries, and {groups} of keys and of values"
+            );
+            let got = format!("projections to {queries}, {keys} and {values}");
+            return Err(unexpected(&self.name, expected, got));
+        }
+        Ok(costs)
     }
 
     /// The gradients of queries, keys and values from that of the result.

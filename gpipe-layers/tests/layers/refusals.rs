@@ -1,11 +1,11 @@
 //! What a layer cannot take, it refuses with its name, in its cost and in its passes alike.
 
 use gpipe_layers::layers::{
-    At, CausalAttention, Dropout, InstanceNorm, LayerNorm, MultiHeadAttention, Pad2d, Permute,
-    Pool2d, TransparentWeights, Upsample2d,
+    At, CausalAttention, Dropout, InstanceNorm, LayerNorm, Layout, Linear, MultiHeadAttention,
+    Pad2d, Permute, Pool2d, RotaryQkv, TransparentWeights, Upsample2d,
 };
 use gpipe_layers::{AdamW, Error, Flow, Layer, Optimizer, Pending, Saved, check, try_params};
-use gpipe_tensor::ops::Window;
+use gpipe_tensor::ops::{Rope, Window};
 use gpipe_tensor::{Tensor, Tensors};
 
 use super::cases::{Case, Sizes, all, cx, device, one, random};
@@ -185,6 +185,36 @@ fn sizes_that_a_pass_refuses_costs_refuse_too() {
             "{priced}"
         );
         assert_eq!(priced, refused);
+    }
+}
+
+/// The forward pass takes any groups; the gradient, which needs them, would be the first to tell.
+#[test]
+fn heads_that_the_projections_do_not_have_are_refused_before_a_pass() {
+    let qkv = |widths: [usize; 3], groups, size| {
+        let [q, k, v] = widths;
+        let project = |name, width| Linear::new(name, 3, width, Layout::OutIn);
+        let projections = [project("q", q), project("k", k), project("v", v)];
+        let rope = Rope {
+            size,
+            theta: 1e4,
+            first: 0,
+        };
+        RotaryQkv::new("qkv", projections, groups, rope)
+    };
+    let x = [Flow::f32([1, 2, 3])];
+    assert!(qkv([8, 4, 4], 2, 2).cost(&x).is_ok());
+    for (widths, groups, size) in [
+        ([8, 4, 4], 1, 2),
+        ([8, 4, 2], 2, 2),
+        ([7, 4, 4], 2, 2),
+        ([9, 3, 3], 1, 3),
+        ([8, 0, 0], 0, 2),
+        ([8, 4, 4], 2, 0),
+        ([8, 4, 4], usize::MAX, 4),
+    ] {
+        let priced = qkv(widths, groups, size).cost(&x).unwrap_err().to_string();
+        assert!(priced.starts_with("qkv: expected heads of"), "{priced}");
     }
 }
 
