@@ -308,7 +308,13 @@ fn below_one(what: &str, value: f64) -> Result<()> {
 
 fn not_negative(what: &str, value: f64) -> Result<()> {
     if value.is_finite() && value >= 0.0 {
-        return Ok(());
+        // Updates have single precision: an infinite eps would learn nothing, and an infinite decay make NaN.
+        return match (value as f32).is_finite() {
+            true => Ok(()),
+            false => Err(Error::Config(format!(
+                "{what} is {value:e}, which single precision has not: use a number up to 1e38"
+            ))),
+        };
     }
     Err(Error::Config(format!(
         "{what} is {value}: use a finite number from 0 up"

@@ -154,6 +154,8 @@ fn numbers_that_make_no_sense_are_named() {
         (adamw(0.9, f64::NAN, 1e-8, 0.1), "beta2 is NaN"),
         (adamw(0.9, 0.95, -1.0, 0.1), "eps is -1"),
         (adamw(0.9, 0.95, 1e-8, f64::INFINITY), "weight decay is inf"),
+        (adamw(0.9, 0.95, 1e300, 0.1), "eps is 1e300, which single"),
+        (adamw(0.9, 0.95, 1e-8, 1e39), "weight decay is 1e39, which"),
     ] {
         assert!(result.unwrap_err().starts_with(named));
     }
