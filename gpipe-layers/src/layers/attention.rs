@@ -114,14 +114,19 @@ impl Layer for CausalAttention {
 
     /// Two products of 2·B·T²·width FLOPs each forward and four in the gradient, in full, as the
     /// literature counts them, although the masked half is skipped and q·kᵀ computed a second time;
-    /// a probability takes 5 FLOPs (scale, maximum, difference, exponential, quotient) and 4 back.
+    /// a probability takes 5 FLOPs (scale, maximum, difference, exponential, quotient) and 4 back. With a window each of
+    /// the T positions sees as many as that has.
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let [batch, time] = self.extents(inputs)?;
         let (width, heads) = (self.width as u64, self.heads.queries as u64);
         let shape = inputs[0].shape.with_last(self.width);
         let y = output(&self.name, shape, inputs[0].dtype)?;
-        let product = times(&[2, batch, time, time, width]);
-        let probabilities = times(&[batch, heads, time, time]);
+        let seen = self
+            .heads
+            .window
+            .map_or(time, |window| time.min(window as u64));
+        let product = times(&[2, batch, time, seen, width]);
+        let probabilities = times(&[batch, heads, time, seen]);
         // Of single precision.
         let sums = times(&[4, batch, heads, time]);
         Ok(Cost {

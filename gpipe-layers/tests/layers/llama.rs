@@ -1,9 +1,9 @@
 //! Layers of Llama's blocks.
 
-use gpipe_layers::Flow;
 use gpipe_layers::layers::{
     CausalAttention, Layout, Linear, Residual, RmsNorm, RotaryQkv, Sequential, SwiGlu,
 };
+use gpipe_layers::{Flow, Layer};
 use gpipe_tensor::ops::Rope;
 
 use super::cases::{Case, EPS, Reference, Sizes};
@@ -19,7 +19,7 @@ pub fn all(s: Sizes) -> Vec<Case> {
     let packed = queries + 2 * keys;
     let time = s.time;
     let stream = || Flow::f32([s.batch, s.time, w]);
-    let case = |layer: Box<dyn gpipe_layers::Layer>, input, reference: Reference| Case {
+    let case = |layer: Box<dyn Layer>, input, reference: Reference| Case {
         layer,
         input,
         reference,
@@ -177,4 +177,20 @@ fn grouped(qkv: &[f64], [time, heads, groups, size]: [usize; 4], window: usize) 
         }
     }
     y
+}
+
+/// What lies before the window is not computed, and has no price.
+#[test]
+fn a_window_is_priced_by_the_positions_that_it_has() {
+    let cost = |window| {
+        let attention = CausalAttention::new("attention", 8, 2, 0.0).unwrap();
+        let attention = attention.within(window).unwrap();
+        let cost = attention.cost(&[Flow::f32([3, 64, 24])]).unwrap();
+        (cost.forward, cost.input_grad)
+    };
+    let (forward, input_grad) = cost(None);
+    for wide in [64, 1000, usize::MAX] {
+        assert_eq!(cost(Some(wide)), (forward, input_grad));
+    }
+    assert_eq!(cost(Some(4)), (forward / 16, input_grad / 16));
 }
