@@ -75,7 +75,11 @@ impl Checkpoint {
             states.push((name, state));
         }
         if let Some(strange) = stored.into_keys().min() {
-            let fault = format!("{}: `{strange}` belongs to no parameter", names::OPTIMIZER);
+            let fault = format!(
+                "{}: `{strange}` is no state that this optimizer keeps of a parameter: use the optimizer and the \
+                 model that it was saved with",
+                names::OPTIMIZER
+            );
             return Err(self.unusable(&fault));
         }
         put_states(pipeline, states).map_err(|error| unfit(names::OPTIMIZER, error))

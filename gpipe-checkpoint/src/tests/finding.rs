@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use gpipe_layers::Sgd;
 use gpipe_remat::lend_owned;
 use gpipe_tensor::DeviceId;
 
@@ -71,6 +72,25 @@ fn what_does_not_fit_or_has_changed_is_refused() {
         )
         .unwrap_err();
     assert!(error.to_string().ends_with("model/none is missing"));
+
+    // The states are of parameters that are there, but not of this optimizer.
+    let momentum = Sgd {
+        momentum: 0.9,
+        ..Sgd::default()
+    };
+    let restored = checkpoint.restore(
+        &[WEIGHTS],
+        as_they_are,
+        &mut other.pipeline,
+        &momentum.into(),
+        &device,
+    );
+    let told = restored.unwrap_err().to_string();
+    assert!(
+        told.contains(".exp_avg` is no state that this optimizer keeps")
+            && told.lines().count() == 1,
+        "{told}"
+    );
 
     // After it was found.
     let weights = checkpoint.folder().join(WEIGHTS);
