@@ -63,7 +63,9 @@ impl ModelConfig {
         }
     }
 
-    /// The largest width of a layer's activations, in elements a token or a sample.
+    /// The width of the residual stream of a language model, and the largest hidden one of other models, in elements a
+    /// token or a sample: the size of products that speeds are measured with. Inputs, logits and the inner width of a
+    /// language model's feed-forward nets, which may be larger, do not count.
     pub fn widest(&self) -> usize {
         match self {
             Self::Gpt(config) => config.width,
