@@ -80,7 +80,7 @@ pub fn read_adapter(folder: &Path) -> Result<Adapter> {
 }
 
 /// What these bytes say, or what is wrong with them.
-fn parse(bytes: &[u8]) -> std::result::Result<Adapter, String> {
+pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Adapter, String> {
     let keys: Map<String, Value> =
         serde_json::from_slice(bytes).map_err(|error| format!("cannot be read: {error}"))?;
     let refused = |key: &str, value: &Value, mend: &str| {
@@ -109,14 +109,18 @@ fn parse(bytes: &[u8]) -> std::result::Result<Adapter, String> {
         _ => return refused("r", of("r"), "use a whole number from 1 up"),
     };
     let alpha = match of("lora_alpha").as_f64() {
-        Some(alpha) if alpha.is_finite() && alpha >= 0.0 => alpha as f32,
+        Some(alpha) if alpha >= 0.0 && (alpha as f32).is_finite() => alpha as f32,
         _ => {
             let mend = "use a finite number from 0 up";
             return refused("lora_alpha", of("lora_alpha"), mend);
         }
     };
-    let dropout = match of("lora_dropout").as_f64().unwrap_or(0.0) {
-        dropout if dropout >= 0.0 && (dropout as f32) < 1.0 => dropout as f32,
+    let dropout = match of("lora_dropout") {
+        Value::Null => Some(0.0),
+        share => share.as_f64(),
+    };
+    let dropout = match dropout {
+        Some(share) if share >= 0.0 && (share as f32) < 1.0 => share as f32,
         _ => {
             let mend = "use a number from 0 to below 1";
             return refused("lora_dropout", of("lora_dropout"), mend);
@@ -316,67 +320,4 @@ fn with_adapter(
         weight.shape().clone(),
         sums,
     )?)
-}
-
-#[cfg(test)]
-mod tests {
-    use gpipe_layers::layers::Function;
-    use gpipe_layers::models::{GptConfig, MlpConfig};
-    use gpipe_tensor::{DeviceId, Host};
-
-    use super::*;
-
-    #[test]
-    fn adapters_that_do_not_fit_their_weights_are_refused() {
-        let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
-        let ones = |shape: [usize; 2]| {
-            Tensor::from_f32(&device, shape, vec![1.0; shape[0] * shape[1]]).unwrap()
-        };
-        let mlp = ModelConfig::Mlp(MlpConfig {
-            inputs: 4,
-            hidden: vec![3],
-            outputs: 2,
-            activation: Function::Relu,
-            dropout: 0.0,
-        });
-        let gpt = ModelConfig::Gpt(GptConfig::default());
-        let merge = |model: &ModelConfig, shapes: &[(&str, [usize; 2])], rank| {
-            let values = shapes
-                .iter()
-                .map(|&(name, shape)| (name.to_owned(), ones(shape)));
-            let settings = LoraSettings {
-                rank,
-                alpha: 4.0,
-                dropout: 0.0,
-            };
-            merged(model, values.collect(), settings)
-        };
-        let weight = ("l.weight", [3, 4]);
-        let (a, b) = (("l.lora_A.weight", [2, 4]), ("l.lora_B.weight", [3, 2]));
-        let all = merge(&mlp, &[weight, a, b], 2).unwrap();
-        assert_eq!(all.len(), 1);
-        assert_eq!(all[0].1.f32s().unwrap(), [5.0; 12]);
-        let transposed = [("l.weight", [4, 3]), a, b];
-        assert_eq!(
-            merge(&gpt, &transposed, 2).unwrap()[0].1.f32s().unwrap(),
-            [5.0; 12]
-        );
-        for (values, rank, words) in [
-            (&[weight, a, b][..], 0, "A (0, inputs)"),
-            (&[weight, a, b], 1, "`l.weight`, got [3, 4]"),
-            (&[weight, a, b], 4, "`l.weight`"),
-            (&[weight, ("l.lora_A.weight", [2, 40]), b], 2, "`l.weight`"),
-            (&[weight, a, ("l.lora_B.weight", [9, 2])], 2, "`l.weight`"),
-            (&[weight, a], 2, "`l.weight`"),
-            (&[("l.weight", [4, 3]), a, b], 2, "`l.weight`"),
-            (
-                &[("k.weight", [3, 4]), a, b],
-                2,
-                "`l.lora_A.weight` belongs to no weight",
-            ),
-        ] {
-            let line = merge(&mlp, values, rank).unwrap_err().to_string();
-            assert!(line.contains(words), "{line}");
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! A folder that is written is read again, under every name that `transformers` gives its tensors;
 //! what does not fit is refused with its name.
 
+mod adapters;
 mod companions;
 mod described;
 mod pipeline;
