@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gpipe_files::{Error as FileError, Fault, Links, read_capped};
+use gpipe_files::{Links, read_capped};
 use serde_json::{Map, Value};
 
 use crate::config_json::read_config;
 use crate::error::{Error, Result};
 use crate::gguf::{is_gguf, tokenizer_files};
+use crate::links::check_link;
 use crate::names::{SETTINGS, TEMPLATE, TOKENIZER};
 
 /// Files beside `tokenizer.json` from which `transformers` makes the same tokenizer.
@@ -47,9 +48,10 @@ impl Companions {
     pub fn read(folder: Option<&Path>, tokenizer: Option<&Path>) -> Result<Self> {
         let mut files = Vec::new();
         let mut add = |name: &str, path: &Path| -> Result<()> {
-            if let Ok(found) = path.symlink_metadata() {
-                // The tokenizer itself is believed only after it was parsed; the others are not.
-                if found.is_symlink() && name != TOKENIZER {
+            if path.symlink_metadata().is_ok() {
+                // The tokenizer itself is believed only after it was parsed; the text of the others is copied into every
+                // checkpoint.
+                if name != TOKENIZER {
                     check_link(path)?;
                 }
                 let bytes = read_capped(path, LARGEST, Links::Followed, MEND)?;
@@ -79,25 +81,6 @@ impl Companions {
         let files = Arc::new(files);
         Ok(Self { files, ids })
     }
-}
-
-/// Fails for a link to a file outside of the model's folder, whose text would be copied into every
-/// checkpoint. In the cache of Hugging Face files are links into `blobs`, two folders above.
-fn check_link(path: &Path) -> Result<()> {
-    let unreadable = |path| FileError::read(path, MEND);
-    let target = path.canonicalize().map_err(unreadable(path))?;
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let folder = folder.canonicalize().map_err(unreadable(path))?;
-    let blobs = folder.ancestors().nth(2).map(|cache| cache.join("blobs"));
-    let parent = target.parent();
-    if target.starts_with(&folder) || parent.is_some() && parent == blobs.as_deref() {
-        return Ok(());
-    }
-    let mend = "it leads out of the model's folder: put the file itself in its place, or remove it";
-    Err(FileError::new(path, Fault::Link, mend).into())
 }
 
 /// The `tokenizer.json` in the folder of a model, if it has one, or the GGUF file itself; it is not read.

@@ -11,6 +11,7 @@ mod folder;
 mod gguf;
 mod index;
 mod layout;
+mod links;
 mod names;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use gpipe_layers::models::ModelConfig;
 use gpipe_tensor::safetensors;
 
 use super::{Params, model, open, params, refusal, same, written};
-use crate::{Companions, INDEX, index, to_files};
+use crate::{CONFIG, Companions, INDEX, index, to_files};
 
 /// The tensors in two files and an index, which `change` may falsify.
 fn sharded(change: impl Fn(&Path)) -> (ModelConfig, Params, TempDir) {
@@ -89,16 +89,23 @@ fn an_index_leads_to_its_files_and_nowhere_else() {
     #[cfg(unix)]
     {
         use std::os::unix::fs::symlink;
-        let device = |folder: &Path| {
-            fs::remove_file(folder.join("b.safetensors")).unwrap();
-            symlink("/dev/zero", folder.join("b.safetensors")).unwrap();
+        let linked = |to: &'static str| {
+            move |folder: &Path| {
+                fs::remove_file(folder.join("b.safetensors")).unwrap();
+                symlink(to, folder.join("b.safetensors")).unwrap();
+            }
         };
-        assert!(refused(&device).contains("is a link"));
-        let around = |folder: &Path| {
-            fs::remove_file(folder.join("b.safetensors")).unwrap();
-            symlink("b.safetensors", folder.join("b.safetensors")).unwrap();
-        };
-        assert!(refused(&around).contains("is a link"));
+        assert!(refused(&linked("/dev/zero")).contains("is a link"));
+        assert!(refused(&linked("b.safetensors")).contains("b.safetensors"));
+        // As in the cache of Hugging Face.
+        let cache = tempfile::tempdir().unwrap();
+        let snapshot = cache.path().join("snapshots/main");
+        fs::create_dir_all(&snapshot).unwrap();
+        fs::rename(folder.path(), cache.path().join("blobs")).unwrap();
+        for name in [CONFIG, INDEX, "a.safetensors", "b.safetensors"] {
+            symlink(format!("../../blobs/{name}"), snapshot.join(name)).unwrap();
+        }
+        same(&open(&snapshot, &model).unwrap(), &params);
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use gpipe_files::Links;
 use gpipe_tensor::Shape;
 
 use super::found::Found;
@@ -19,7 +18,7 @@ pub fn open(
 ) -> Result<(Vec<Shard>, HashMap<String, Located>)> {
     let base = read_adapter(folder)?.base;
     let mut found = Found::default();
-    found.add(folder.join(ADAPTER_WEIGHTS), Links::Followed, MEND)?;
+    found.add(folder.join(ADAPTER_WEIGHTS), MEND)?;
     let Found { shards, entries } = found;
     let shapes = shapes.iter().filter(|(name, _)| is_adapter(name));
     let mut wanted: HashMap<&str, &Shape> = shapes.map(|(name, shape)| (&**name, shape)).collect();

@@ -8,6 +8,7 @@ use gpipe_files::{Links, read_capped};
 use super::shard::{Located, Shard};
 use crate::error::{Error, Result};
 use crate::index;
+use crate::links::check_link;
 use crate::names::MEND;
 
 /// The largest index that is read.
@@ -22,8 +23,8 @@ pub struct Found {
 
 impl Found {
     /// Adds a file. Errors of reading it end with the mend.
-    pub fn add(&mut self, path: PathBuf, links: Links, mend: &'static str) -> Result<()> {
-        let (opened, header) = Shard::open(path, links, mend)?;
+    pub fn add(&mut self, path: PathBuf, mend: &'static str) -> Result<()> {
+        let (opened, header) = Shard::open(path, mend)?;
         let shard = self.shards.len();
         let entries = header.entries().iter().cloned();
         self.entries
@@ -47,7 +48,9 @@ impl Found {
         }
         for (file, tensors) in files {
             let before = self.entries.len();
-            self.add(folder.join(file), Links::Refused, MEND)?;
+            let path = folder.join(file);
+            check_link(&path)?;
+            self.add(path, MEND)?;
             let mut there: Vec<&str> = self.entries[before..]
                 .iter()
                 .map(|located| located.entry.name())

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::path::Path;
 
-use gpipe_files::Links;
 use gpipe_layers::Layer;
 use gpipe_remat::{LayerStage, share_ties};
 use gpipe_sched::{LossStage, Pipeline};
@@ -57,7 +56,7 @@ impl Weights {
         let mut found = Found::default();
         // Transformers prefers the single file, too.
         if single.exists() || !index.exists() {
-            found.add(single, Links::Followed, MEND)?;
+            found.add(single, MEND)?;
         } else {
             found.add_listed(folder, &index)?;
         }
@@ -70,7 +69,7 @@ impl Weights {
     /// As `open`.
     pub fn open_file(file: &Path, shapes: &[(String, Shape)]) -> Result<Self> {
         let mut found = Found::default();
-        found.add(file.to_owned(), Links::Followed, MEND_OF_FILE)?;
+        found.add(file.to_owned(), MEND_OF_FILE)?;
         Self::of(found, (file, "the configuration"), shapes)
     }
 

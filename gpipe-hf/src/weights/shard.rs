@@ -34,13 +34,13 @@ pub struct Located {
 
 impl Shard {
     /// Opens a file and checks its header against its length. Errors of reading end with the mend.
-    pub fn open(path: PathBuf, links: Links, mend: &'static str) -> Result<(Self, Header)> {
+    pub fn open(path: PathBuf, mend: &'static str) -> Result<(Self, Header)> {
         let fault = |error: &dyn fmt::Display| Error::Invalid {
             path: path.clone(),
             fault: error.to_string(),
         };
         let unreadable = |error| gpipe_files::Error::read(&path, mend)(error);
-        let (mut file, length) = open_regular(&path, links, mend)?;
+        let (mut file, length) = open_regular(&path, Links::Followed, mend)?;
         let mut prefix = [0; PREFIX];
         if length < PREFIX as u64 {
             return Err(fault(&format!("{length} bytes are too few for weights")));
