@@ -148,9 +148,13 @@ fn learning_rate(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Op
     }
     let [old, new] = [saved, now].map(|config| config.learning_rate().lr_at(step));
     Ok((old != new).then(|| {
+        let shown = |digits: usize| [new, old].map(|rate| format!("{rate:.digits$e}"));
+        // As few digits as tell them apart.
+        let apart = (1..17).map(shown).find(|[new, old]| new != old);
+        let [new, old] = apart.unwrap_or_else(|| shown(17));
         format!(
             "run.steps is {after}, but {before} in the checkpoint: the learning rate now ends at step {after}, \
-             so the next is {new:.1e} instead of {old:.1e}"
+             so the next is {new} instead of {old}"
         )
     }))
 }
@@ -243,6 +247,11 @@ mod tests {
                 "{warnings:?}"
             );
         }
+        // Rates that are nearly equal are told apart.
+        let near = changes(&config(&[]), &config(&["run.steps=301"]), 120).unwrap();
+        let rates = near[0].rsplit_once("so the next is ").unwrap().1;
+        let (new, old) = rates.split_once(" instead of ").unwrap();
+        assert_ne!(new, old);
         let constant = "optimizer.lr_schedule=constant";
         let longer = changes(
             &config(&[constant]),

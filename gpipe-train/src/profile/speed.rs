@@ -44,16 +44,16 @@ pub struct Peaks {
     pub gpu: &'static KnownGpu,
     /// What a plan counts on.
     pub rates: Rates,
-    /// The number of GPUs.
-    pub devices: usize,
+    /// How many GPUs workers share; `None` where each has one of its own.
+    pub devices: Option<usize>,
 }
 
 /// The layers of a model with their times on GPUs of one kind, by a model of the GPU.
 pub struct Modelled {
     /// The kind of GPU.
     pub gpu: &'static KnownGpu,
-    /// The number of GPUs.
-    pub devices: usize,
+    /// As [`Peaks::devices`].
+    pub devices: Option<usize>,
     kinds: Kinds,
     profile: Profile,
 }
@@ -121,8 +121,8 @@ impl Speed {
         if let Some(gpu) = known_gpus::of_devices(&devices) {
             // Each that is listed by a name alone is one of its own.
             let devices = match devices[0] {
-                DeviceId::Known(_) => devices.len(),
-                _ => devices.iter().collect::<HashSet<_>>().len(),
+                DeviceId::Known(_) => None,
+                _ => Some(devices.iter().collect::<HashSet<_>>().len()),
             };
             return Self::predicted(config, gpu, devices, (kinds, here), sizes);
         }
@@ -147,7 +147,7 @@ impl Speed {
     fn predicted(
         config: &TrainConfig,
         gpu: &'static KnownGpu,
-        devices: usize,
+        devices: Option<usize>,
         (kinds, empty): (Kinds, Profile),
         sizes: &[usize],
     ) -> Result<Self> {
@@ -165,7 +165,7 @@ impl Speed {
     fn predicted(
         config: &TrainConfig,
         gpu: &'static KnownGpu,
-        devices: usize,
+        devices: Option<usize>,
         _: (Kinds, Profile),
         _: &[usize],
     ) -> Result<Self> {
@@ -194,11 +194,11 @@ impl Speed {
         }
     }
 
-    /// What workers share: `threads`, or the GPUs.
-    pub fn shared(&self, threads: usize) -> usize {
+    /// What so many workers share: `threads`, or the GPUs.
+    pub fn shared(&self, threads: usize, workers: usize) -> usize {
         match self {
-            Self::Predicted(peaks) => peaks.devices,
-            Self::Modelled(modelled) => modelled.devices,
+            Self::Predicted(peaks) => peaks.devices.unwrap_or(workers),
+            Self::Modelled(modelled) => modelled.devices.unwrap_or(workers),
             Self::Estimate(_) | Self::Measured(_) => threads,
         }
     }
@@ -208,9 +208,7 @@ impl Speed {
         let (measured, rates) = match self {
             Self::Estimate(rates) => (None, *rates),
             // A worker that is busy alone gains nothing by the GPUs of others.
-            Self::Predicted(peaks) => {
-                return Times::of_rates(costs, peaks.rates).with_cores(peaks.devices, 0.0);
-            }
+            Self::Predicted(peaks) => return Times::of_rates(costs, peaks.rates),
             Self::Modelled(modelled) => return modelled.times(costs),
             Self::Measured(measured) => {
                 let Measured { kinds, profile, .. } = &**measured;
@@ -230,8 +228,7 @@ impl Modelled {
     /// The times of the layers for the first micro-batch, on one of the GPUs.
     fn times(&self, costs: &ModelCosts) -> Times {
         let times = self.profile.times(&self.kinds, costs.samples(0));
-        let times = times.unwrap_or_default();
-        times.with_cores(self.devices, 0.0)
+        times.unwrap_or_default()
     }
 }
 

@@ -154,25 +154,23 @@ impl Recommender {
         config: &TrainConfig,
     ) -> Result<Vec<(&'static str, String)>> {
         let pipeline = self.apply(plan, config)?.pipeline;
-        let workers = match self.launched() {
-            Some(_) => 1,
-            None => u32::try_from(plan.workers.len()).unwrap_or(u32::MAX),
+        let used = match self.launched() {
+            Some(_) => &plan.workers[..1],
+            None => &plan.workers[..],
         };
-        let devices = match pipeline.devices.repeated() {
-            // A rank sees its own GPU as the first.
-            Some(_) if self.has_known_gpus && self.launched().is_some() => {
-                Devices::several(DeviceId::Cuda(0), 1).to_string()
-            }
-            Some(_) if self.has_known_gpus => {
-                let ids = plan
-                    .workers
-                    .iter()
-                    .map(|&worker| DeviceId::Cuda(worker as u32));
-                Devices::of_ids(ids).to_string()
-            }
-            Some(id) => Devices::several(id, workers).to_string(),
-            None => pipeline.devices.to_string(),
+        let listed = pipeline.devices.of_workers(used.len());
+        // A GPU that need not be here is one of its own where the plan is run, and the first that a rank sees.
+        let own_gpu = |worker: usize| match self.launched() {
+            Some(_) => DeviceId::Cuda(0),
+            None => DeviceId::Cuda(worker as u32),
         };
+        let is_planned = self.has_known_gpus && pipeline.devices.repeated().is_some();
+        let device = |(id, &worker): (DeviceId, &usize)| match id {
+            DeviceId::Known(_) => own_gpu(worker),
+            _ if is_planned => own_gpu(worker),
+            _ => id,
+        };
+        let devices = Devices::of_ids(listed.into_iter().zip(used).map(device)).to_string();
         let mut settings = vec![
             ("pipeline.devices", devices),
             ("pipeline.stages", plan.cut.len().to_string()),

@@ -162,7 +162,11 @@ impl Recommender {
                 Some(Rc::new(Speed::of(config, profile, &sizes, progress)?))
             }
         };
-        let cores = cores.map(|cores| speed.as_ref().map_or(cores, |speed| speed.shared(cores)));
+        let shared = |cores| match &speed {
+            Some(speed) => speed.shared(cores, workers.len()),
+            None => cores,
+        };
+        let cores = cores.map(shared);
         let input = setup::input(config);
         let (known, parameters) = (speed.clone(), weights.clone());
         let rates = match options.rates {

@@ -169,23 +169,33 @@ fn workers_that_are_gpus_store_bf16() {
 /// The command of a plan for GPUs runs on GPUs, each worker on its own; that for other workers where it is configured.
 #[test]
 fn known_gpus_are_devices_of_their_own() {
-    let config = Overrides::new().resolve().unwrap();
-    let devices = |workers: &str, hosts: Option<usize>| {
+    let on = |devices: &str, workers: Option<&str>, hosts: Option<usize>| {
+        let config = Overrides::new()
+            .layer([
+                Setting::new("pipeline.devices", devices),
+                Setting::new("pipeline.stages", 2),
+            ])
+            .and_then(Overrides::resolve)
+            .unwrap();
         let mut options = PlanningOptions {
             hosts,
             ..PlanningOptions::default()
         };
         options.fixed.stages = true;
         let precision = *config.run.dtype;
-        options.list_workers(workers, precision, None).unwrap();
+        if let Some(workers) = workers {
+            options.list_workers(workers, precision, None).unwrap();
+        }
         let profile = ProfileOptions::new(Path::new("none"));
         let of = Recommender::of_model(&config, &options, profile, &mut |_| {}).unwrap();
         let keys = of.settings(&of.recommend().unwrap().plan, &config).unwrap();
         keys[0].1.clone()
     };
+    let devices = |workers, hosts| on("cpu", Some(workers), hosts);
     assert_eq!(devices("2*h100", None), "cuda:0*1,cuda:1*1");
     assert_eq!(devices("2*h100", Some(2)), "cuda:0*1");
     assert_eq!(devices("2*100T", None), "cpu*2");
+    assert_eq!(on("cuda:h100*2", None, None), "cuda:0*1,cuda:1*1");
 }
 
 /// Where a network does not fit the size of its images, the mend is a size, as without a recommendation.

@@ -1,6 +1,7 @@
 //! Predictions of idle time, step time and memory.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use gpipe_remat::{MessageBytes, Rates, StageMemory, Times, simulator_costs};
 use gpipe_report::{PlannedPortal, numbers};
@@ -27,6 +28,8 @@ pub struct Forecast {
     pub workers: usize,
     /// CPU threads shared by the workers.
     pub threads: usize,
+    /// GPUs shared by the workers, where all of them are on GPUs of this machine.
+    pub gpus: Option<usize>,
     /// Layers of each stage.
     pub cut: Vec<usize>,
     /// Maximum number of micro-batches in flight on each stage.
@@ -38,7 +41,7 @@ pub struct Forecast {
     pub ideal_bubble: f64,
     /// Idle fraction for the configured cut and rematerialization.
     pub bubble: f64,
-    /// Idle fraction for the configured threads, if workers share them.
+    /// Idle fraction for the configured threads or GPUs, if workers share them.
     pub bubble_here: f64,
     /// Where tensors go past whole stages.
     pub portals: Vec<PlannedPortal>,
@@ -66,6 +69,7 @@ impl Setup {
             trained: self.trained,
             parameter_bytes: self.parameter_bytes,
             threads: self.threads,
+            gpus: self.gpus(),
             cut: self.partition.sizes(),
             in_flight: (0..stages).map(|stage| self.schedule.live(stage)).collect(),
             peaks: self.memory.iter().map(StageMemory::peak).collect(),
@@ -137,10 +141,21 @@ impl Setup {
             .collect()
     }
 
-    /// The threads shared by all workers; `None` if any stage is on a GPU, or in another process.
+    /// The threads or the GPUs that all workers share; `None` where workers have devices of several kinds, GPUs that are
+    /// planned for, or other processes.
     fn processors(&self) -> Option<usize> {
         let on_processor = self.devices.iter().all(|&id| id == DeviceId::Cpu);
-        (on_processor && self.ranks == 1).then_some(self.threads)
+        match on_processor && self.ranks == 1 {
+            true => Some(self.threads),
+            false => self.gpus(),
+        }
+    }
+
+    /// The GPUs that all workers share, if all are on GPUs of this machine.
+    fn gpus(&self) -> Option<usize> {
+        let on_gpus = (self.devices.iter()).all(|id| matches!(id, DeviceId::Cuda(_)));
+        let gpus = || self.devices.iter().collect::<HashSet<_>>().len();
+        (on_gpus && self.ranks == 1).then(gpus)
     }
 
     /// The times on the threads of a worker, of which no other process has use.
@@ -159,12 +174,13 @@ impl Forecast {
             numbers::percent(self.bubble),
             numbers::percent(self.bubble_here),
         );
+        let shared = match self.gpus {
+            Some(gpus) => numbers::counted(gpus as u64, "GPU"),
+            None => numbers::counted(self.threads as u64, "thread"),
+        };
         let shared = match here == cut {
             true => String::new(),
-            false => format!(
-                " ({here} with {} workers on {} threads)",
-                self.workers, self.threads
-            ),
+            false => format!(" ({here} with {} workers on {shared})", self.workers),
         };
         format!(
             "predicted {cut}{shared}; ideal {}",
@@ -281,5 +297,30 @@ mod tests {
         let times = Times::of_flops(&alone.costs, 1e9).with_cores(2, 0.9);
         let lent = alone.step_seconds(&times).unwrap();
         assert!(lent < 0.6 * free, "{lent}, {free}");
+    }
+
+    #[test]
+    fn workers_that_share_a_gpu_take_turns() {
+        let on = |devices: &str| {
+            let settings = [
+                Setting::new("model.name", "gpt-nano"),
+                Setting::new("pipeline.devices", devices),
+                Setting::new("pipeline.stages", 2),
+                Setting::new("pipeline.remat", "keep"),
+            ];
+            let config = Overrides::new().layer(settings).unwrap().resolve();
+            let setup = Setup::new(&config.unwrap()).unwrap();
+            let times = Times::of_flops(&setup.costs, 1e9);
+            let told = setup.forecast().unwrap().bubbles();
+            (setup.step_seconds(&times).unwrap(), told)
+        };
+        let ((shared, told), (apart, free), (planned, _)) =
+            (on("cuda:0*2"), on("cuda:0,cuda:1"), on("cuda:h100*2"));
+        assert!(
+            shared > 1.7 * apart && apart == planned,
+            "{shared} {apart} {planned}"
+        );
+        assert!(told.contains(" with 2 workers on 1 GPU)"), "{told}");
+        assert!(!free.contains("workers on"), "{free}");
     }
 }
