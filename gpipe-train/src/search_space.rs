@@ -7,6 +7,7 @@ use gpipe_partition::CutRule;
 use gpipe_remat::Policy;
 use gpipe_remat::planner::{NamedOrder, Worker};
 use gpipe_sched::{Costs, Schedule, ScheduleKind};
+use gpipe_tensor::{DeviceId, KnownGpu};
 
 use crate::config::{FixedKeys, ScheduleChoice, TrainConfig};
 use crate::error::{Error, Result};
@@ -296,6 +297,11 @@ pub fn here(
     let threads = config.pipeline.threads.get();
     let count = workers_for(config, fixed, table, threads.clamp(2, MOST_WORKERS));
     let memory = config.pipeline.memory.bytes();
+    let gpu = match config.pipeline.devices.first() {
+        DeviceId::Known(name) => KnownGpu::of_name(name),
+        _ => None,
+    };
+    let memory = memory.or(gpu.map(|gpu| gpu.memory));
     let available = std::thread::available_parallelism().map_or(1, NonZero::get);
     let cores = threads.min(available).max(1);
     let worker = Worker { speed: 1.0, memory };

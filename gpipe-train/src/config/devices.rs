@@ -1,5 +1,6 @@
 //! The key `pipeline.devices`: a list of workers.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -76,12 +77,24 @@ impl Devices {
         runs.take(count).collect()
     }
 
-    /// The shortest equivalent list: a bare name if all workers have the same device.
+    /// The shortest equivalent list: a bare name if all workers have the same device. GPUs that are planned for by their
+    /// names are as many as are listed.
     pub fn shortest(self) -> Self {
         match self.0[..] {
+            [(DeviceId::Known(_), _), ..] => self,
             [(first, _), ..] if self.0.iter().all(|&(id, _)| id == first) => Self::bare(first),
             _ => self,
         }
+    }
+
+    /// How many GPUs these workers have: devices of this machine, or those that are planned for, of which each in a list is
+    /// one of its own. `None` if some have none.
+    pub fn gpus(&self, workers: usize) -> Option<usize> {
+        let ids = self.of_workers(workers);
+        let is_own = |id: &DeviceId| matches!(id, DeviceId::Known(_)) && self.repeated().is_none();
+        let (own, shared): (Vec<_>, Vec<_>) = ids.iter().copied().partition(is_own);
+        let gpus = own.len() + shared.into_iter().collect::<HashSet<_>>().len();
+        (!ids.contains(&DeviceId::Cpu)).then_some(gpus)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The speed of this machine: measured, by the model of a GPU, by a data sheet, or estimated.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use gpipe_remat::{ModelCosts, Rates, Times, Work};
@@ -44,16 +43,16 @@ pub struct Peaks {
     pub gpu: &'static KnownGpu,
     /// What a plan counts on.
     pub rates: Rates,
-    /// How many GPUs workers share; `None` where each has one of its own.
-    pub devices: Option<usize>,
+    /// The number of GPUs.
+    pub devices: usize,
 }
 
 /// The layers of a model with their times on GPUs of one kind, by a model of the GPU.
 pub struct Modelled {
     /// The kind of GPU.
     pub gpu: &'static KnownGpu,
-    /// As [`Peaks::devices`].
-    pub devices: Option<usize>,
+    /// The number of GPUs.
+    pub devices: usize,
     kinds: Kinds,
     profile: Profile,
 }
@@ -119,11 +118,8 @@ impl Speed {
             progress(ProfileProgress::Unused { path, fault });
         }
         if let Some(gpu) = known_gpus::of_devices(&devices) {
-            // Each that is listed by a name alone is one of its own.
-            let devices = match devices[0] {
-                DeviceId::Known(_) => None,
-                _ => Some(devices.iter().collect::<HashSet<_>>().len()),
-            };
+            let pipeline = &config.pipeline;
+            let devices = pipeline.devices.gpus(devices.len()).unwrap_or(1);
             return Self::predicted(config, gpu, devices, (kinds, here), sizes);
         }
         if devices.iter().any(|id| matches!(id, DeviceId::Known(_))) {
@@ -147,7 +143,7 @@ impl Speed {
     fn predicted(
         config: &TrainConfig,
         gpu: &'static KnownGpu,
-        devices: Option<usize>,
+        devices: usize,
         (kinds, empty): (Kinds, Profile),
         sizes: &[usize],
     ) -> Result<Self> {
@@ -165,7 +161,7 @@ impl Speed {
     fn predicted(
         config: &TrainConfig,
         gpu: &'static KnownGpu,
-        devices: Option<usize>,
+        devices: usize,
         _: (Kinds, Profile),
         _: &[usize],
     ) -> Result<Self> {
@@ -194,13 +190,14 @@ impl Speed {
         }
     }
 
-    /// What so many workers share: `threads`, or the GPUs.
-    pub fn shared(&self, threads: usize, workers: usize) -> usize {
-        match self {
-            Self::Predicted(peaks) => peaks.devices.unwrap_or(workers),
-            Self::Modelled(modelled) => modelled.devices.unwrap_or(workers),
-            Self::Estimate(_) | Self::Measured(_) => threads,
-        }
+    /// What so many workers share: `threads`, or the GPUs; `None` where each has a GPU of its own.
+    pub fn shared(&self, threads: usize, workers: usize) -> Option<usize> {
+        let devices = match self {
+            Self::Predicted(peaks) => peaks.devices,
+            Self::Modelled(modelled) => modelled.devices,
+            Self::Estimate(_) | Self::Measured(_) => return Some(threads),
+        };
+        (devices < workers).then_some(devices)
     }
 
     /// The times of the layers for the first micro-batch, on up to `threads` threads, or on one of the GPUs.
@@ -208,7 +205,9 @@ impl Speed {
         let (measured, rates) = match self {
             Self::Estimate(rates) => (None, *rates),
             // A worker that is busy alone gains nothing by the GPUs of others.
-            Self::Predicted(peaks) => return Times::of_rates(costs, peaks.rates),
+            Self::Predicted(peaks) => {
+                return Times::of_rates(costs, peaks.rates).with_cores(peaks.devices, 0.0);
+            }
             Self::Modelled(modelled) => return modelled.times(costs),
             Self::Measured(measured) => {
                 let Measured { kinds, profile, .. } = &**measured;
@@ -228,7 +227,8 @@ impl Modelled {
     /// The times of the layers for the first micro-batch, on one of the GPUs.
     fn times(&self, costs: &ModelCosts) -> Times {
         let times = self.profile.times(&self.kinds, costs.samples(0));
-        times.unwrap_or_default()
+        let times = times.unwrap_or_default();
+        times.with_cores(self.devices, 0.0)
     }
 }
 

@@ -159,13 +159,16 @@ impl Recommender {
             None => &plan.workers[..],
         };
         let listed = pipeline.devices.of_workers(used.len());
-        // A GPU that need not be here is one of its own where the plan is run, and the first that a rank sees.
+        // A GPU that need not be here is one of its own where the plan is run, and the first that a rank sees; a bare name
+        // stands for one.
         let own_gpu = |worker: usize| match self.launched() {
             Some(_) => DeviceId::Cuda(0),
             None => DeviceId::Cuda(worker as u32),
         };
-        let is_planned = self.has_known_gpus && pipeline.devices.repeated().is_some();
+        let is_bare = pipeline.devices.repeated().is_some();
+        let is_planned = self.has_known_gpus && is_bare;
         let device = |(id, &worker): (DeviceId, &usize)| match id {
+            DeviceId::Known(_) if is_bare => own_gpu(0),
             DeviceId::Known(_) => own_gpu(worker),
             _ if is_planned => own_gpu(worker),
             _ => id,

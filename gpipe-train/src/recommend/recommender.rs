@@ -74,8 +74,8 @@ pub struct Recommender {
     pub(super) is_sharded: bool,
     /// Whether workers were listed as known GPUs, of which each is a device of its own.
     pub(super) has_known_gpus: bool,
-    /// Whether workers were listed with their memory, which then counts before the configured limit.
-    has_own_memory: bool,
+    /// What to do where workers with memory of their own, which counts before the configured limit, have too little.
+    mend_of_memory: Option<&'static str>,
     pub(super) cores: Option<usize>,
     pub(super) space: SearchSpace,
 }
@@ -147,6 +147,8 @@ impl Recommender {
                 (workers, Link::FREE, Some(cores))
             }
         };
+        let has_own = |worker: &Worker| worker.memory.is_some() && worker.memory != memory;
+        let has_own_memory = workers.iter().any(has_own);
         let (hosts, host_link) = match &options.ranks {
             Some(ranks) => (Some(ranks.hosts), Some(ranks.host_link)),
             None => (options.hosts, options.host_link),
@@ -162,11 +164,10 @@ impl Recommender {
                 Some(Rc::new(Speed::of(config, profile, &sizes, progress)?))
             }
         };
-        let shared = |cores| match &speed {
-            Some(speed) => speed.shared(cores, workers.len()),
-            None => cores,
+        let cores = match (&speed, cores) {
+            (Some(speed), Some(cores)) => speed.shared(cores, workers.len()),
+            (_, cores) => cores,
         };
-        let cores = cores.map(shared);
         let input = setup::input(config);
         let (known, parameters) = (speed.clone(), weights.clone());
         let rates = match options.rates {
@@ -206,8 +207,10 @@ impl Recommender {
             replicas: fixed.replicas.then(|| config.pipeline.replicas.get()),
             is_sharded: config.pipeline.zero.get() > 0,
             has_known_gpus: options.gpu.is_some(),
-            has_own_memory: (options.workers.iter().flatten())
-                .any(|worker| worker.memory.is_some() && worker.memory != memory),
+            mend_of_memory: has_own_memory.then_some(match options.workers {
+                Some(_) => "list --workers with",
+                None => "list more GPUs, or some with",
+            }),
             cores,
             space,
         })
@@ -264,7 +267,7 @@ impl Recommender {
             replicas: fixed.replicas.then(|| config.pipeline.replicas.get()),
             is_sharded: config.pipeline.zero.get() > 0,
             has_known_gpus: false,
-            has_own_memory: false,
+            mend_of_memory: None,
             cores: None,
             space,
             price: Box::new(move |samples| Described::costed(&layers, batch, samples)),
@@ -358,12 +361,9 @@ impl Recommender {
         let of_hosts = self.hosts.map_or(String::new(), |hosts| {
             format!(" of {}", numbers::counted(hosts.count as u64, "host"))
         });
-        let said = match self.has_own_memory {
-            true => {
-                let needed = fault.needed.rounded_up();
-                format!("{fault}: list --workers with {needed} or more each")
-            }
-            false => error.to_string(),
+        let said = match self.mend_of_memory {
+            Some(mend) => format!("{fault}: {mend} {} or more each", fault.needed.rounded_up()),
+            None => error.to_string(),
         };
         Error::invalid(format!("on {workers}{of_hosts} {said}"))
     }

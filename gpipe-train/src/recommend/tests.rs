@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gpipe_remat::planner::{Described, Worker};
 use gpipe_remat::{Policy, Rates, RematPlan, StageMemory, predict_memory};
-use gpipe_tensor::DType;
+use gpipe_tensor::{DType, KnownGpu};
 
 use super::{PlanningOptions, Recommender};
 use crate::config::{FixedKeys, Overrides, Setting};
@@ -189,6 +189,8 @@ fn known_gpus_are_devices_of_their_own() {
         let profile = ProfileOptions::new(Path::new("none"));
         let of = Recommender::of_model(&config, &options, profile, &mut |_| {}).unwrap();
         let keys = of.settings(&of.recommend().unwrap().plan, &config).unwrap();
+        let h100 = KnownGpu::of_name("h100").unwrap().memory;
+        assert_eq!(of.memory() == Some(h100), keys[0].1.starts_with("cuda"));
         keys[0].1.clone()
     };
     let devices = |workers, hosts| on("cpu", Some(workers), hosts);
@@ -196,6 +198,7 @@ fn known_gpus_are_devices_of_their_own() {
     assert_eq!(devices("2*h100", Some(2)), "cuda:0*1");
     assert_eq!(devices("2*100T", None), "cpu*2");
     assert_eq!(on("cuda:h100*2", None, None), "cuda:0*1,cuda:1*1");
+    assert_eq!(on("cuda:h100", None, None), "cuda:0*1");
 }
 
 /// Where a network does not fit the size of its images, the mend is a size, as without a recommendation.

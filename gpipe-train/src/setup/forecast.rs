@@ -1,7 +1,6 @@
 //! Predictions of idle time, step time and memory.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 
 use gpipe_remat::{MessageBytes, Rates, StageMemory, Times, simulator_costs};
 use gpipe_report::{PlannedPortal, numbers};
@@ -28,7 +27,7 @@ pub struct Forecast {
     pub workers: usize,
     /// CPU threads shared by the workers.
     pub threads: usize,
-    /// GPUs shared by the workers, where all of them are on GPUs of this machine.
+    /// GPUs shared by the workers, where all of them are on GPUs.
     pub gpus: Option<usize>,
     /// Layers of each stage.
     pub cut: Vec<usize>,
@@ -69,7 +68,7 @@ impl Setup {
             trained: self.trained,
             parameter_bytes: self.parameter_bytes,
             threads: self.threads,
-            gpus: self.gpus(),
+            gpus: self.gpus,
             cut: self.partition.sizes(),
             in_flight: (0..stages).map(|stage| self.schedule.live(stage)).collect(),
             peaks: self.memory.iter().map(StageMemory::peak).collect(),
@@ -141,21 +140,14 @@ impl Setup {
             .collect()
     }
 
-    /// The threads or the GPUs that all workers share; `None` where workers have devices of several kinds, GPUs that are
-    /// planned for, or other processes.
+    /// The threads or the GPUs that all workers share; `None` where some workers are on processors and others on GPUs, or in
+    /// another process.
     fn processors(&self) -> Option<usize> {
         let on_processor = self.devices.iter().all(|&id| id == DeviceId::Cpu);
         match on_processor && self.ranks == 1 {
             true => Some(self.threads),
-            false => self.gpus(),
+            false => self.gpus.filter(|_| self.ranks == 1),
         }
-    }
-
-    /// The GPUs that all workers share, if all are on GPUs of this machine.
-    fn gpus(&self) -> Option<usize> {
-        let on_gpus = (self.devices.iter()).all(|id| matches!(id, DeviceId::Cuda(_)));
-        let gpus = || self.devices.iter().collect::<HashSet<_>>().len();
-        (on_gpus && self.ranks == 1).then(gpus)
     }
 
     /// The times on the threads of a worker, of which no other process has use.
@@ -314,8 +306,9 @@ mod tests {
             let told = setup.forecast().unwrap().bubbles();
             (setup.step_seconds(&times).unwrap(), told)
         };
-        let ((shared, told), (apart, free), (planned, _)) =
-            (on("cuda:0*2"), on("cuda:0,cuda:1"), on("cuda:h100*2"));
+        let [(shared, told), (apart, free), (planned, _), (one, _)] =
+            ["cuda:0*2", "cuda:0,cuda:1", "cuda:h100*2", "cuda:h100"].map(on);
+        assert_eq!(one, shared);
         assert!(
             shared > 1.7 * apart && apart == planned,
             "{shared} {apart} {planned}"

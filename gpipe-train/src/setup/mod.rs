@@ -69,6 +69,8 @@ pub struct Setup {
     pub learning_rate: LearningRate,
     /// The device of each stage.
     pub devices: Vec<DeviceId>,
+    /// The GPUs that workers share, where all are on GPUs.
+    gpus: Option<usize>,
     threads: usize,
     /// Whether it is trained, and not for forward passes alone.
     trains: bool,
@@ -161,6 +163,7 @@ impl Setup {
         // Over several ranks the list is that of each.
         let device = |&worker: &usize| workers[worker % workers.len().max(1)];
         let devices = schedule.device_of().iter().map(device).collect();
+        let gpus = pipeline.devices.gpus(schedule.devices());
         let batch = config.data.batch_size.get();
         let micro_batches = match replicas {
             1 => schedule.micro_batches(),
@@ -239,6 +242,7 @@ impl Setup {
             optimizer,
             learning_rate: config.learning_rate(),
             devices,
+            gpus,
             threads: pipeline.threads.get(),
             trains: true,
             weights: Vec::new(),
