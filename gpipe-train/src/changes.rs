@@ -247,7 +247,7 @@ mod tests {
                 "{warnings:?}"
             );
         }
-        // Rates that are nearly equal are told apart.
+        // The warning has enough digits to show that nearly equal rates differ.
         let near = changes(&config(&[]), &config(&["run.steps=301"]), 120).unwrap();
         let rates = near[0].rsplit_once("so the next is ").unwrap().1;
         let (new, old) = rates.split_once(" instead of ").unwrap();

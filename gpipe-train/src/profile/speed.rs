@@ -190,7 +190,8 @@ impl Speed {
         }
     }
 
-    /// What so many workers share: `threads`, or the GPUs; `None` where each has a GPU of its own.
+    /// The number of threads or GPUs that `workers` workers share: `threads` on a processor; `None` where each worker has a
+    /// GPU of its own.
     pub fn shared(&self, threads: usize, workers: usize) -> Option<usize> {
         let devices = match self {
             Self::Predicted(peaks) => peaks.devices,

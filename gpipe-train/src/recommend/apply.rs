@@ -168,9 +168,9 @@ impl Recommender {
         let is_bare = pipeline.devices.repeated().is_some();
         let is_planned = self.has_known_gpus && is_bare;
         let device = |(id, &worker): (DeviceId, &usize)| match id {
+            _ if is_planned => own_gpu(worker),
             DeviceId::Known(_) if is_bare => own_gpu(0),
             DeviceId::Known(_) => own_gpu(worker),
-            _ if is_planned => own_gpu(worker),
             _ => id,
         };
         let devices = Devices::of_ids(listed.into_iter().zip(used).map(device)).to_string();

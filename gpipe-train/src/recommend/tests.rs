@@ -199,6 +199,8 @@ fn known_gpus_are_devices_of_their_own() {
     assert_eq!(devices("2*100T", None), "cpu*2");
     assert_eq!(on("cuda:h100*2", None, None), "cuda:0*1,cuda:1*1");
     assert_eq!(on("cuda:h100", None, None), "cuda:0*1");
+    // Listed workers count before the one that a bare name stands for.
+    assert_eq!(on("cuda:h100", Some("2*h100"), None), "cuda:0*1,cuda:1*1");
 }
 
 /// Where a network does not fit the size of its images, the mend is a size, as without a recommendation.
