@@ -1,4 +1,4 @@
-//! One head of one sample: blocks of query rows against the keys up to the block's end, by products of the crate `gemm`
+//! One head of one sample: blocks of query rows against the keys up to the block's end, by products of the crate `gemm-f32`
 //! or of AMX, where it is not computed on tiles.
 
 use ndarray::{ArrayViewMut2, aview1, s};

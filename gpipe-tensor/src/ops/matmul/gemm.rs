@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 use kernel::kernel;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
@@ -269,22 +269,22 @@ impl Gemm {
         // do not overlap. The kernel reads c only if `accumulate` is set, and floats are always
         // initialised.
         unsafe {
-            // The crate's names: its first factor, `alpha`, scales what is in c, and each matrix
-            // gives the stride between columns before the one between rows.
+            // cᵀ = bᵀ·aᵀ, whose columns are the rows of c. The crate's names: its first factor, `alpha`, scales what
+            // is in c, and each matrix gives the stride between columns before the one between rows.
             kernel(instructions)(
-                rows.len(),
                 columns.len(),
+                rows.len(),
                 self.k,
                 c.0.add(rows.start * stride + columns.start),
-                1,
                 signed(stride),
+                1,
                 self.accumulate,
-                a.floats.as_ptr().add(skipped.0),
-                signed(a.column_stride),
-                signed(a.row_stride),
                 b.floats.as_ptr().add(skipped.1),
-                signed(b.column_stride),
                 signed(b.row_stride),
+                signed(b.column_stride),
+                a.floats.as_ptr().add(skipped.0),
+                signed(a.row_stride),
+                signed(a.column_stride),
                 1.0f32,
                 self.scale,
                 false,

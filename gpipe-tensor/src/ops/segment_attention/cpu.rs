@@ -1,5 +1,5 @@
 //! One head of one sample: blocks of query rows against the range of keys that any of them sees, by products of the crate
-//! `gemm` or of AMX, where it is not computed on tiles.
+//! `gemm-f32` or of AMX, where it is not computed on tiles.
 
 use std::ops::Range;
 

@@ -1,6 +1,7 @@
-//! The kernel of the crate `gemm` for a level of instructions.
+//! The kernel of the crate `gemm-f32` for a level of instructions. The crate `gemm` itself would add kernels of types
+//! that nothing here multiplies, and takes as long to build as all other products together.
 
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 #[cfg(target_arch = "x86_64")]
 use gemm_common::gemm::gemm_basic_generic;
 #[cfg(target_arch = "x86_64")]
@@ -10,7 +11,8 @@ use gemm_f32::microkernel::fma::f32::{H_M, H_N, H_UKR, MR_DIV_N, NR, UKR};
 
 use crate::instruction_set::InstructionSet;
 
-/// The product of the crate `gemm`.
+/// A product whose result has its columns in one piece: the kernels write vectors to a column. A result in rows is
+/// that of the transposed operands, the right one first.
 // SAFETY: the type of a function; its calls say why they are sound.
 pub type Kernel = unsafe fn(
     usize,
@@ -43,16 +45,15 @@ pub fn kernel(instructions: InstructionSet) -> Kernel {
         return with_avx2;
     }
     let _ = instructions;
-    gemm::gemm::<f32>
+    gemm_f32::gemm::f32::get_gemm_fn()
 }
 
-/// What the crate itself chooses on processors without AVX-512, for a result in rows: as the crate does, it
-/// computes the transpose, because the kernel writes vectors to a column.
+/// What the crate itself chooses on processors without AVX-512.
 ///
 /// # Safety
 /// As that of the crate's own; the processor has AVX2 and FMA, or this panics.
 #[cfg(target_arch = "x86_64")]
-#[expect(clippy::too_many_arguments, reason = "those of the crate `gemm`")]
+#[expect(clippy::too_many_arguments, reason = "those of the crate")]
 unsafe fn with_avx2(
     m: usize,
     n: usize,
@@ -81,24 +82,24 @@ unsafe fn with_avx2(
     unsafe {
         gemm_basic_generic::<_, f32, N, { MR_DIV_N * N }, NR, MR_DIV_N, H_M, H_N>(
             simd.expect("AVX2 and FMA were found"),
-            n,
             m,
+            n,
             k,
             dst,
-            dst_rs,
             dst_cs,
+            dst_rs,
             read_dst,
-            rhs,
-            rhs_rs,
-            rhs_cs,
             lhs,
-            lhs_rs,
             lhs_cs,
+            lhs_rs,
+            rhs,
+            rhs_cs,
+            rhs_rs,
             alpha,
             beta,
             conj_dst,
-            conj_rhs,
             conj_lhs,
+            conj_rhs,
             |a, b, c| a * b + c,
             &UKR,
             &H_UKR,

@@ -1,12 +1,12 @@
 //! Large products of floats by AVX2 and FMA, or by AVX-512.
 //!
-//! A step of the kernel of the crate `gemm` reads 24 floats of one operand, which lie in the second-level cache, for 4 of
+//! A step of the kernel of the crate `gemm-f32` reads 24 floats of one operand, which lie in the second-level cache, for 4 of
 //! the other: 16 bytes a cycle at the peak of AVX2's multipliers, half of what that cache gives at best on a Zen 3. Here a
 //! panel of two vectors of columns of b stays in the first-level cache while panels of 6 rows of a (12 by AVX-512) come
 //! by, 4 bytes a cycle: the order of Goto and van de Geijn (ACM TOMS 34(3), 2008) with the tile that BLIS takes for AVX2. On
-//! that Zen 3, the products of a transformer with 4,096 rows take 0.82 to 0.89 of `gemm`'s time. Where all operands fit
-//! the second-level cache, `gemm` is as fast or faster, since it copies less. By AVX-512 on a Zen 5 steps of two models
-//! take 0.95 to 0.98 of their time with `gemm`. There, reading rows of a in place takes 1 to 2 % longer than copying them.
+//! that Zen 3, the products of a transformer with 4,096 rows take 0.82 to 0.89 of `gemm-f32`'s time. Where all operands fit
+//! the second-level cache, `gemm-f32` is as fast or faster, since it copies less. By AVX-512 on a Zen 5 steps of two models
+//! take 0.95 to 0.98 of their time with `gemm-f32`. There, reading rows of a in place takes 1 to 2 % longer than copying them.
 //!
 //! With [`Precision::Bf16`], operands are rounded to the nearest bf16 when they are packed, two inner elements in the place
 //! of a float, and a step multiplies both.
