@@ -44,7 +44,9 @@ fn forward(
 ) -> Result<(Tensor, Tensor)> {
     let mut out = q.empty_like(q.shape().clone())?;
     let mut lse = Tensor::empty(q.device(), [plan.batch, plan.heads, plan.queries])?;
-    if out.elements() == 0 {
+    if out.elements() == 0 || kv.elements() == 0 {
+        out.fill(0.0)?;
+        lse.fill(f32::INFINITY)?;
         return Ok((out, lse));
     }
     #[cfg(feature = "cuda")]

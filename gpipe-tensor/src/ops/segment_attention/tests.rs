@@ -234,6 +234,22 @@ fn what_is_not_seen_does_not_reach_a_result() {
 }
 
 #[test]
+fn queries_without_any_keys_see_nothing() {
+    // By products, and on tiles.
+    for queries in [5, 40] {
+        let case = Case::new(&device(), [2, queries, 0, 3, 4], false);
+        let settings = case.settings(3, false, false);
+        let (out, lse) = segment_attention(&case.q, &case.kv, &settings).unwrap();
+        assert_eq!(bits(&out), vec![0; 2 * queries * 12]);
+        assert_eq!(lse.f32s().unwrap(), vec![f32::INFINITY; 2 * 3 * queries]);
+        let (dq, dkv) =
+            segment_attention_grad([&case.q, &case.kv], &out, &lse, &out, &settings).unwrap();
+        assert_eq!(bits(&dq), bits(&out));
+        assert_eq!(dkv.elements(), 0);
+    }
+}
+
+#[test]
 fn threads_do_not_change_the_bits() {
     let run = |device: &Device, part: usize| {
         let case = Case::new(device, [3, 200, 200, 4, 16], true);
