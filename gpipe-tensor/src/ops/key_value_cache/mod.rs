@@ -35,14 +35,18 @@ impl CacheSpan {
     /// # Errors
     /// [`Error::Argument`] for rows beyond the last or more than 2³² positions; errors of allocation.
     pub fn new(device: &Device, rows: usize, first: usize, past: Vec<usize>) -> Result<Self> {
-        let fits = first.checked_add(past.len()).is_some_and(|end| end <= rows);
-        let on_device: Option<Vec<u32>> = past.iter().map(|&n| u32::try_from(n).ok()).collect();
-        let (true, Some(on_device)) = (fits, on_device) else {
-            return Err(Error::Argument {
-                op: "cache_span",
-                message: format!("{} rows from {first} on, of {rows}", past.len()),
-            });
+        let refused = |message| Error::Argument {
+            op: "cache_span",
+            message,
         };
+        if first.checked_add(past.len()).is_none_or(|end| end > rows) {
+            let count = past.len();
+            return Err(refused(format!("{count} rows from {first} on, of {rows}")));
+        }
+        let on_device = past.iter().map(|&n| {
+            u32::try_from(n).map_err(|_| refused(format!("{n} positions: 2^32 are too many")))
+        });
+        let on_device = on_device.collect::<Result<Vec<_>>>()?;
         Ok(Self {
             rows,
             first,
@@ -54,6 +58,11 @@ impl CacheSpan {
     /// The positions that each sample has behind it.
     pub fn past(&self) -> &[usize] {
         &self.past
+    }
+
+    /// The most positions of a sample with `len` new ones; saturates.
+    fn deepest(&self, len: usize) -> usize {
+        self.past.iter().max().unwrap_or(&0).saturating_add(len)
     }
 
     /// The positions that every sample has behind it; `None` where they differ.
@@ -90,7 +99,7 @@ impl KeyValueCache {
                 return Err(Error::shape("cache_store", expected, x.shape()));
             }
         }
-        let longest = span.past.iter().max().unwrap_or(&0) + len;
+        let longest = span.deepest(len);
         self.make_room(span.rows, longest, width, keys.0)?;
         let caches = self.0.iter_mut().flatten();
         for (cache, (x, column)) in caches.zip([keys, values]) {
@@ -125,7 +134,7 @@ impl KeyValueCache {
         let &[rows, capacity, width] = keys.shape().dims() else {
             return Err(Error::shape(OP, "a cache", keys.shape()));
         };
-        let deepest = span.past.iter().max().unwrap_or(&0) + len;
+        let deepest = span.deepest(len);
         let divides = groups > 0 && count.is_multiple_of(groups) && width.is_multiple_of(groups);
         let size = width / groups.max(1);
         let end = count.saturating_mul(size).saturating_add(column);
@@ -235,19 +244,21 @@ impl KeyValueCache {
             let expected = format!("{rows} rows of positions of {width} elements");
             Error::shape("cache_store", expected, cache.shape())
         };
-        let mut capacity = FIRST_ROOM;
         if let Some([keys, _]) = &self.0 {
             match keys.shape().dims() {
-                &[count, room, elements] if count == rows && elements == width => capacity = room,
+                &[count, capacity, elements] if count == rows && elements == width => {
+                    if longest <= capacity {
+                        return Ok(());
+                    }
+                }
                 _ => return Err(expected(keys)),
             }
         }
-        if self.0.is_some() && longest <= capacity {
-            return Ok(());
-        }
-        while capacity < longest {
-            capacity *= 2;
-        }
+        let capacity = longest.max(FIRST_ROOM).checked_next_power_of_two();
+        let capacity = capacity.ok_or_else(|| Error::Size {
+            op: "cache_store",
+            shape: [rows, longest, width].into(),
+        })?;
         // Zeros, since copies of whole rows, here and in `select`, take positions along in which nothing is stored.
         let zeros = || Tensor::zeros_of(like.device(), [rows, capacity, width], like.dtype());
         let mut new = [zeros()?, zeros()?];

@@ -198,3 +198,22 @@ fn wrong_rows_and_columns_are_refused() {
     }
     assert!(cache.select(&[1 << 32]).is_err());
 }
+
+#[test]
+fn positions_beyond_any_memory_are_refused() {
+    let device = device();
+    // Without samples, or without columns, no elements are as many positions.
+    for (past, shape) in [(vec![], [0, usize::MAX, 12]), (vec![5], [1, usize::MAX, 0])] {
+        let x = Tensor::zeros(&device, shape).unwrap();
+        let span = CacheSpan::new(&device, past.len(), 0, past).unwrap();
+        let mut cache = KeyValueCache::default();
+        let stored = cache.store(&span, (&x, 0), (&x, 0), shape[2]);
+        assert!(matches!(stored, Err(Error::Size { .. })), "{stored:?}");
+        assert!(cache.attend(&span, (&x, 0), 1).is_err());
+    }
+    let error = CacheSpan::new(&device, 1, 0, vec![1 << 32]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cache_span: 4294967296 positions: 2^32 are too many"
+    );
+}
