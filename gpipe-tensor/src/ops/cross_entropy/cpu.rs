@@ -15,8 +15,11 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     pub(crate) fn new(smoothing: f32, classes: usize) -> Self {
-        let smoothing = f64::from(smoothing);
-        let others = classes.saturating_sub(1).max(1) as f64;
+        // One class has no other to share with.
+        let (smoothing, others) = match classes {
+            0 | 1 => (0.0, 1.0),
+            _ => (f64::from(smoothing), (classes - 1) as f64),
+        };
         Self {
             smoothing,
             elsewhere: smoothing / others,

@@ -43,7 +43,8 @@ pub fn deferred_cross_entropy(
 }
 
 /// [`deferred_cross_entropy`] with the distribution 1 − ε at the target and ε/(V − 1) at every other class, where ε
-/// is `smoothing` (Szegedy et al., arXiv:1512.00567, in Lingvo's form; PyTorch's `label_smoothing` is ε·V/(V − 1)).
+/// is `smoothing` (Szegedy et al., arXiv:1512.00567, in Lingvo's form; PyTorch's `label_smoothing` is ε·V/(V − 1)); a single class
+/// has probability 1.
 ///
 /// A row's loss is ln Σⱼ e^xⱼ − (1 − ε)·x_t − ε/(V − 1)·Σ of the other logits, so its gradient is the softmax
 /// minus this distribution.

@@ -89,6 +89,14 @@ fn smoothing_shares_a_part_among_the_other_classes() {
         assert!((loss - smoothed(&xs)).abs() < 1e-6, "{loss}");
         assert_close(&gradient, &numeric_gradient(&xs, smoothed), 1e-6);
     }
+    // A single class is certain.
+    let (one, first) = (random(&device, [4, 1], 1), targets(&device, &[4], 1));
+    assert_eq!(
+        smoothed_cross_entropy_loss(&one, &first, 0.1, 3.0).unwrap(),
+        0.0
+    );
+    let (loss, gradient) = smoothed_cross_entropy(one, &first, 0.1, 3.0).unwrap();
+    assert_eq!((loss.read().unwrap(), bits(&gradient)), (0.0, vec![0; 4]));
     let logits = random(&device, [4, 5], 1);
     let targets = targets(&device, &[4], 5);
     for wrong in [-0.1, 1.0, f32::NAN] {
