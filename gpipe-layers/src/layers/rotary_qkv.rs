@@ -180,7 +180,7 @@ impl Layer for RotaryQkv {
             parts.push(single(&self.name, y)?);
         }
         let rope = Rope {
-            first: self.rope.first + past as u64,
+            first: self.rope.first.saturating_add(past as u64),
             ..self.rope
         };
         let y = ops::rope(&parts[0], &parts[1], &parts[2], &rope);

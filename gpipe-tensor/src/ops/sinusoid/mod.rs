@@ -20,7 +20,8 @@ const WAVELENGTHS: f64 = 1e4;
 /// `segments` (B, T).
 ///
 /// # Errors
-/// [`Error::Shape`] unless the extents are those above with an even d; [`Error::Shared`] if something else holds
+/// [`Error::Shape`] unless the extents are those above with an even d; [`Error::Argument`] for positions of 2⁴⁸ turns and
+/// more; [`Error::Shared`] if something else holds
 /// `y`; errors of allocation.
 pub fn scale_and_add_positions(
     y: &mut Tensor,
@@ -45,12 +46,23 @@ pub fn scale_and_add_positions(
         return Ok(());
     }
     let half = width / 2;
-    let ratio = ratio(half);
+    let angles = Angles { ratio: ratio(half) };
+    if !angles.reach(width, first as f64 + rows as f64) {
+        let message = format!("positions from {first} on: use angles below 2^48 turns");
+        return Err(Error::Argument { op: OP, message });
+    }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = y.gpu().cloned() {
-        return cuda::add(&gpu, y, segments, [rows, width], (first, ratio), scale);
+        return cuda::add(
+            &gpu,
+            y,
+            segments,
+            [rows, width],
+            (first, angles.ratio),
+            scale,
+        );
     }
-    let (places, angles) = (positions(segments.u32s()?, rows), Angles { ratio });
+    let places = positions(segments.u32s()?, rows);
     let device = y.device().clone();
     let largest = places.iter().copied().max().unwrap_or(0) as usize;
     let mut table = Scratch::take(&device, (largest + 1) * width)?;
@@ -136,6 +148,15 @@ mod tests {
             scale_and_add_positions(&mut y, &segments(device), 0, 0.7).unwrap();
             y
         });
+    }
+
+    #[test]
+    fn positions_beyond_the_range_of_angles_are_refused() {
+        for (first, is_taken) in [(1 << 50, true), (1 << 51, false), (u64::MAX, false)] {
+            let mut y = random(&device(), [2, 7, 4], 1);
+            let outcome = scale_and_add_positions(&mut y, &segments(&device()), first, 1.0);
+            assert_eq!(outcome.is_ok(), is_taken, "{first}");
+        }
     }
 
     #[test]
