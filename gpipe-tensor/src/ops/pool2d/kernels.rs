@@ -36,6 +36,8 @@ macro_rules! with_sizes {
             output,
         } = $plan;
         let size = |n: usize| n as u64;
+        // The kernels count in 32 bits, and a padded image has fewer than 2³¹ pixels in a direction.
+        let stride = |axis: usize| size(window.stride[axis].min(i32::MAX as usize));
         $kernel::call(
             $stored,
             $($pointer,)*
@@ -47,8 +49,8 @@ macro_rules! with_sizes {
             size(output[1]),
             size(window.kernel[0]),
             size(window.kernel[1]),
-            size(window.stride[0]),
-            size(window.stride[1]),
+            stride(0),
+            stride(1),
             size(window.padding[0]),
             size(window.padding[1]),
         )
