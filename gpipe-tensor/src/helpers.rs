@@ -39,7 +39,9 @@ impl Helpers {
             .num_threads(count)
             .thread_name(|i| format!("gpipe-compute-{i}"))
             .build()?;
-        let mailboxes = (0..count).map(|_| Mailbox::default()).collect();
+        // It starts no more than a number of its own.
+        let mailboxes = (0..pool.current_num_threads()).map(|_| Mailbox::default());
+        let mailboxes = mailboxes.collect();
         Ok(Self { pool, mailboxes })
     }
 
