@@ -30,7 +30,11 @@ impl Memory {
             return Ok(());
         };
         let device = self.keys_and_values.device().clone();
-        let ids = rows.iter().map(|&row| row as u32).collect();
+        // A row beyond 32 bits is none of these either.
+        let ids = rows
+            .iter()
+            .map(|&row| u32::try_from(row).unwrap_or(u32::MAX));
+        let ids = ids.collect();
         let ids = Tensor::from_u32(&device, [rows.len()], ids)?;
         let table = self.keys_and_values.reshape([count, positions * width])?;
         let chosen = ops::embedding(&ids, &table)?;
@@ -95,5 +99,21 @@ mod tests {
             ..LayerCache::default()
         };
         assert_eq!(cache.bytes() as u64, device.live_bytes());
+    }
+
+    #[test]
+    fn rows_of_a_memory_are_chosen_or_refused() {
+        let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+        let mut memory = Memory {
+            keys_and_values: Tensor::from_f32(&device, [2, 1, 2], [1.0, 2.0, 3.0, 4.0]).unwrap(),
+            segments: Tensor::from_u32(&device, [2, 1], vec![5, 6]).unwrap(),
+        };
+        for row in [2, 1 << 32] {
+            assert!(memory.select(&[row]).is_err(), "{row}");
+        }
+        memory.select(&[1, 0, 1]).unwrap();
+        let chosen = memory.keys_and_values.f32s().unwrap();
+        assert_eq!(chosen, [3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(memory.segments.u32s().unwrap(), [6, 5, 6]);
     }
 }
