@@ -1,6 +1,6 @@
 //! Finding the newest checkpoint of a run that is whole.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::checkpoint::{Checkpoint, verify};
@@ -55,8 +55,31 @@ pub fn newest(run: &Path, max_bytes: u64) -> Result<Search> {
     }
 }
 
+/// Searches of a folder in which a run saves and deletes meanwhile.
+const SEARCHES: usize = 10;
+
 /// [`newest`] on any file system, in the folder of checkpoints.
 pub(crate) fn newest_on<F: Fs>(fs: &F, home: &Path, max_bytes: u64) -> io::Result<Search> {
+    let is_there = |step: u64| {
+        let found = retry(|| fs.kind(&home.join(names::of_step(step))));
+        !found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    };
+    let mut search = Search::default();
+    for _ in 0..SEARCHES {
+        search = search_once(fs, home, max_bytes)?;
+        // A run that goes on deletes a checkpoint only after it has saved a newer one.
+        let listed = search.skipped.len();
+        search.skipped.retain(|skipped| is_there(skipped.step));
+        if search.checkpoint.is_some() || search.skipped.len() == listed {
+            break;
+        }
+    }
+    // Or it has saved one since the folder was listed.
+    search.missing = search.missing.filter(|&step| !is_there(step));
+    Ok(search)
+}
+
+fn search_once<F: Fs>(fs: &F, home: &Path, max_bytes: u64) -> io::Result<Search> {
     let mut search = Search::default();
     for step in steps(fs, home)? {
         match verify(fs, &home.join(names::of_step(step)), Some(step), max_bytes) {

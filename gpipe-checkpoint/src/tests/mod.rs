@@ -6,6 +6,7 @@ mod damage;
 mod disk;
 mod faults;
 mod finding;
+mod meanwhile;
 mod pipeline;
 mod ranks;
 mod runs;
