@@ -284,6 +284,20 @@ mod tests {
         assert_eq!(fs::read_to_string(path.join(LOG)).unwrap(), "first\n");
     }
 
+    /// As on a full disk.
+    #[test]
+    fn a_run_that_cannot_begin_leaves_no_folder_in_the_way_of_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let chosen = NewRun::at(&path, false).unwrap();
+        let made = chosen.make("x = 1\n", NOW).unwrap();
+        fs::write(path.join(".lock"), "").unwrap();
+        fs::create_dir(path.join(EVENTS)).unwrap();
+        let error = made.begin(()).err().unwrap().to_string();
+        assert!(error.contains(EVENTS), "{error}");
+        begin(&path, false, &Arc::new(()));
+    }
+
     #[test]
     fn only_a_run_by_its_marks_is_overwritten() {
         let folder = tempfile::tempdir().unwrap();

@@ -60,7 +60,8 @@ impl RunFolder {
                 _lock: lock,
             }),
             Err(error) => {
-                remove_aside(aside.as_deref());
+                // This process has made it, and the same command is tried again.
+                remove(at);
                 Err(error)
             }
         }
@@ -194,15 +195,15 @@ impl RunFolder {
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        remove_aside(self.aside.as_deref());
+        if let Some(aside) = &self.aside {
+            remove(aside);
+        }
     }
 }
 
-/// Removes the files of a run that did not begin. They are in nobody's way if they stay.
-fn remove_aside(folder: Option<&Path>) {
-    if let Some(folder) = folder {
-        let _ = fs::remove_dir_all(folder);
-    }
+/// Removes the folder of a run that did not begin. If it cannot, the error that kept the run from beginning counts.
+fn remove(folder: &Path) {
+    let _ = fs::remove_dir_all(folder);
 }
 
 #[cfg(test)]
