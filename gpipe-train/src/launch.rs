@@ -79,11 +79,29 @@ pub fn join_launcher(library: Option<&Path>, silence: u64) -> Result<Option<Laun
     let library = transport.library().clone();
     let world = World::new(transport);
     Ok(Some(Launched {
-        ranks: ranks_of(&world, &[])?,
+        ranks: ranks_that_begin(&world)?,
         library,
         world,
         launcher,
     }))
+}
+
+/// All ranks. Where one has failed before all knew of each other, this one ends as the others do, which have begun: at its
+/// next call.
+fn ranks_that_begin(world: &World) -> Result<Vec<FoundRank>> {
+    let threads = machine::host_threads();
+    match ranks_of(world, &[]) {
+        Err(_) if world.is_over() => Ok((0..world.ranks())
+            .map(|rank| FoundRank {
+                rank,
+                host: world.host(rank),
+                threads,
+                host_threads: threads,
+                ..FoundRank::default()
+            })
+            .collect()),
+        ranks => ranks,
+    }
 }
 
 /// Whether this process is the first of those that its launcher started, or was started by itself.
