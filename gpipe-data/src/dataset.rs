@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use gpipe_tensor::{Device, Tensor, Tensors};
 use sha2::{Digest, Sha256};
@@ -34,6 +35,7 @@ pub struct Dataset {
     all: u64,
     /// Steps that were made before, and the samples that they drew, of whatever size they were.
     before: (u64, u64),
+    digest: OnceLock<String>,
 }
 
 enum Content {
@@ -154,6 +156,7 @@ impl Dataset {
             train: all - held_out,
             all,
             before: (0, 0),
+            digest: OnceLock::new(),
         })
     }
 
@@ -265,6 +268,10 @@ impl Dataset {
     /// The SHA-256 digest of the tokens, four bytes each, the lowest first; or of pixels and labels. In
     /// hexadecimal digits.
     pub fn digest(&self) -> String {
+        self.digest.get_or_init(|| self.computed_digest()).clone()
+    }
+
+    fn computed_digest(&self) -> String {
         let mut digest = Sha256::new();
         match &self.content {
             Content::Text(tokens) => {
