@@ -204,7 +204,10 @@ impl StdError for FailedRun {
     }
 }
 
-/// An error and its causes in one line, with the mend of a file that the system lets grow no further.
+/// `EMFILE` of Linux, macOS and the BSDs, which has no [`ErrorKind`].
+const TOO_MANY_FILES: i32 = 24;
+
+/// An error and its causes in one line, with the mend of a file that the system does not open, or lets grow no further.
 /// Causes that are part of an earlier message are left out.
 pub fn one_line(error: &(dyn StdError + 'static)) -> String {
     let mut line = String::new();
@@ -217,9 +220,13 @@ pub fn one_line(error: &(dyn StdError + 'static)) -> String {
     let mut cause = Some(error);
     while let Some(error) = cause {
         add(&error.to_string(), ": ");
-        let mend = match error.downcast_ref().map(io::Error::kind) {
+        let fault = error.downcast_ref::<io::Error>();
+        let mend = match fault.map(io::Error::kind) {
             Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => "make room on the disk",
             Some(ErrorKind::FileTooLarge) => "raise the limit on the size of files (ulimit -f)",
+            _ if fault.is_some_and(|fault| fault.raw_os_error() == Some(TOO_MANY_FILES)) => {
+                "raise the limit of open files (ulimit -n)"
+            }
             _ => "",
         };
         add(mend, ": ");
@@ -273,6 +280,18 @@ mod tests {
         let refused = Error::input(disk());
         assert_eq!(refused.to_string(), "disk full");
         assert!(refused.source().is_none() && refused.is_input_error());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn limits_of_the_system_have_a_mend() {
+        for (code, mend) in [
+            (TOO_MANY_FILES, "raise the limit of open files (ulimit -n)"),
+            (28, "make room on the disk"),
+        ] {
+            let line = one_line(&Error::run(io::Error::from_raw_os_error(code)));
+            assert!(line.ends_with(mend), "{line}");
+        }
     }
 
     #[test]
