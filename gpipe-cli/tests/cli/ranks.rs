@@ -310,6 +310,27 @@ fn the_recommended_command_runs_over_ranks() {
     }
 }
 
+/// Each rank would plan for its own process, by times of its own.
+#[test]
+fn ranks_that_would_each_follow_a_plan_of_their_own_are_told_of_one_for_all() {
+    let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
+        return;
+    };
+    for launcher in env::split_paths(&launchers) {
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = ["--auto", "--profile", "--steps", "1"];
+        let refused = on_ranks(&launcher, 2, folder.path(), "train", &arguments);
+        let told = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{told}");
+        let errors = told.lines().filter(|line| line.starts_with("error: "));
+        assert_eq!(errors.count(), 1, "{told}");
+        assert!(
+            told.contains("start gpipe plan --auto --profile so"),
+            "{told}"
+        );
+    }
+}
+
 /// Before MPI has started, nobody speaks for a rank that fails.
 #[test]
 fn a_rank_that_fails_alone_says_why() {

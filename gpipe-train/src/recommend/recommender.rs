@@ -98,8 +98,15 @@ impl Recommender {
             )));
         }
         let replicas = config.pipeline.replicas.get();
-        let is_alone = Launcher::of_environment().is_none_or(|launcher| launcher.ranks < 2);
-        if replicas > 1 && options.hosts.is_none() && is_alone {
+        let launcher = Launcher::of_environment().filter(|launcher| launcher.ranks > 1);
+        if let (Some(launcher), None, None) = (&launcher, options.ranks, &options.hosts) {
+            return Err(Error::invalid(format!(
+                "--auto plans for the workers of one process, and {} started {}: start gpipe plan --auto --profile so, \
+                 which prints the flags of a run over these ranks",
+                launcher.name, launcher.ranks
+            )));
+        }
+        if replicas > 1 && options.hosts.is_none() && launcher.is_none() {
             return Err(Error::invalid(format!(
                 "`pipeline.replicas = {replicas}`: replicas are planned on hosts, not on the workers of a process: add \
                  --workers, such as {replicas}*1T, and --hosts 1 to gpipe plan, start it with mpirun, or leave \
