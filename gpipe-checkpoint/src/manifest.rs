@@ -65,6 +65,15 @@ impl Manifest {
         Ok(Self::seal(list.as_bytes()))
     }
 
+    /// The SHA-256 digest of the list in hexadecimal digits: of checkpoints with the same one, all files are the same.
+    ///
+    /// # Errors
+    /// As [`to_bytes`](Self::to_bytes).
+    pub fn digest(&self) -> serde_json::Result<String> {
+        let list = serde_json::to_string_pretty(self)?;
+        Ok(digest(list.as_bytes()))
+    }
+
     /// The bytes of a file with this list, a JSON object: the digest becomes its last key. For fuzzers,
     /// which look behind the seal.
     pub fn seal(list: &[u8]) -> Vec<u8> {

@@ -14,9 +14,10 @@ use gpipe_tensor::safetensors::FileContents;
 use gpipe_tensor::{Device, DeviceId};
 
 use crate::error::{BoxedError, Error, Result};
+use crate::launch::VERSION;
 use crate::machine;
 use crate::model_source::ADAPTER;
-use crate::resume::{StartedRun, VERSION, WEIGHTS};
+use crate::resume::{StartedRun, WEIGHTS};
 use crate::shell::quoted;
 use crate::training_loop::Recipe;
 

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gpipe_checkpoint::Checkpoint;
+use gpipe_data::Dataset;
 use gpipe_mpi::{FoundLibrary, Launcher, MpiTransport};
 use gpipe_report::{FoundMpi, FoundRank};
 use gpipe_sched::{Parcel, World};
@@ -12,7 +14,9 @@ use crate::config::{NcclUse, TrainConfig};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::ranks::ranks_of;
-use crate::resume::VERSION;
+
+/// The version of this program, which all ranks have, and which checkpoints record.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A process among those of a launcher.
 #[non_exhaustive]
@@ -146,31 +150,131 @@ pub(crate) fn check_replicas(world: Option<&World>, config: &TrainConfig) -> Res
 pub(crate) fn check_alike(world: &World, config: &TrainConfig) -> Result<Option<String>> {
     let mut alike = config.clone();
     alike.pipeline.threads = alike.pipeline.single().map_err(Error::invalid)?.threads;
-    let head = format!("{VERSION}\n{}", alike.to_toml()?).into_bytes();
-    let processor = machine::instructions(*config.run.instruction_set);
-    let own = Parcel {
-        head,
-        bodies: vec![processor.into_bytes()],
-    };
-    let all = world.share(own, None).map_err(Error::run)?;
-    let processor = |rank: usize| String::from_utf8_lossy(&all[rank].bodies.concat()).into_owned();
-    match all.iter().position(|other| other.head != all[0].head) {
-        None => Ok((1..all.len())
-            .find(|&rank| processor(rank) != processor(0))
-            .map(|rank| {
-                format!(
-                    "rank {rank} ({}) has {}, but rank 0 ({}) {}: bits differ between types of processor; \
-                     `run.instruction_set` chooses one that all have",
-                    world.host(rank),
-                    processor(rank),
-                    world.host(0),
-                    processor(0)
-                )
-            })),
+    let all = Shared::new(
+        world,
+        [
+            format!("{VERSION}\n{}", alike.to_toml()?),
+            machine::instructions(*config.run.instruction_set),
+            config.model.name.clone(),
+        ],
+    )?;
+    let [configurations, processors, models] = [0, 1, 2];
+    if let Some(rank) = all.other(models) {
+        return Err(Error::invalid(format!(
+            "{} has the model {}, but {} {}: start all ranks with the same checkpoint or model",
+            all.name(rank),
+            all.text(rank, models),
+            all.name(0),
+            all.text(0, models)
+        )));
+    }
+    if let Some(rank) = all.other(configurations) {
+        return Err(Error::invalid(format!(
+            "{} has another configuration or version of gpipe than rank 0: start all ranks with the same program and \
+             flags",
+            all.name(rank)
+        )));
+    }
+    Ok(all.other(processors).map(|rank| {
+        format!(
+            "{} has {}, but {} {}: bits differ between types of processor; `run.instruction_set` chooses one that all \
+             have",
+            all.name(rank),
+            all.text(rank, processors),
+            all.name(0),
+            all.text(0, processors)
+        )
+    }))
+}
+
+/// Refuses ranks that read other samples than rank 0, or resume from another checkpoint: each reads the files of its host.
+///
+/// # Errors
+/// [`Error::Invalid`] with the first such rank.
+pub(crate) fn check_same_files(
+    world: &World,
+    dataset: &Dataset,
+    checkpoint: Option<&Checkpoint>,
+) -> Result<()> {
+    let step =
+        checkpoint.map(|checkpoint| format!("the checkpoint after step {}", checkpoint.step()));
+    let files = checkpoint.map(|checkpoint| checkpoint.manifest().digest());
+    let files = files.transpose().map_err(Error::run)?;
+    let all = Shared::new(
+        world,
+        [
+            step.unwrap_or_default(),
+            files.unwrap_or_default(),
+            dataset.digest(),
+        ],
+    )?;
+    let [steps, files, samples] = [0, 1, 2];
+    if let Some(rank) = all.other(steps).or_else(|| all.other(files)) {
+        let of_rank = match all.other(steps) {
+            Some(_) => all.text(rank, steps),
+            None => "another one".to_owned(),
+        };
+        return Err(Error::invalid(format!(
+            "{} resumes from {}, but {} from {of_rank}: copy the run's folder of {} to the same path on each host",
+            all.name(0),
+            all.text(0, steps),
+            all.name(rank),
+            all.name(0)
+        )));
+    }
+    match all.other(samples) {
+        None => Ok(()),
         Some(rank) => Err(Error::invalid(format!(
-            "rank {rank} ({}) has another configuration or version of gpipe than rank 0: start all ranks with \
-             the same program and flags",
-            world.host(rank)
+            "{} reads other samples than {}: copy the files of `data.source`, and of `data.target` and \
+             `data.tokenizer` if they are set, to the same paths on each host",
+            all.name(rank),
+            all.name(0)
         ))),
     }
 }
+
+/// Texts of all ranks, which should be the same.
+struct Shared<'a> {
+    world: &'a World,
+    all: Vec<Parcel>,
+}
+
+impl<'a> Shared<'a> {
+    /// Every rank calls it.
+    fn new(world: &'a World, texts: [String; 3]) -> Result<Self> {
+        let own = Parcel {
+            head: Vec::new(),
+            bodies: texts.map(String::into_bytes).into(),
+        };
+        let all = world.share(own, None).map_err(Error::run)?;
+        let all = Self { world, all };
+        // Of a rank that has come to its end.
+        match all.all.iter().position(|own| own.bodies.is_empty()) {
+            Some(rank) => Err(Error::invalid(format!(
+                "{} has nothing to do: copy its run's folder to the same path on each host",
+                all.name(rank)
+            ))),
+            None => Ok(all),
+        }
+    }
+
+    fn bytes(&self, rank: usize, text: usize) -> &[u8] {
+        self.all[rank].bodies.get(text).map_or(&[], Vec::as_slice)
+    }
+
+    fn text(&self, rank: usize, text: usize) -> String {
+        String::from_utf8_lossy(self.bytes(rank, text)).into_owned()
+    }
+
+    fn name(&self, rank: usize) -> String {
+        format!("rank {rank} ({})", self.world.host(rank))
+    }
+
+    /// The first rank that has another text than rank 0.
+    fn other(&self, text: usize) -> Option<usize> {
+        (1..self.all.len()).find(|&rank| self.bytes(rank, text) != self.bytes(0, text))
+    }
+}
+
+#[cfg(test)]
+mod tests;

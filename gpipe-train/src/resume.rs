@@ -14,6 +14,7 @@ use crate::changes::changes;
 use crate::config::{Overrides, TrainConfig};
 use crate::dataset::{choose_vocabulary, trained_classes, with_chat_template};
 use crate::error::{Error, Result};
+use crate::launch::VERSION;
 use crate::machine;
 use crate::training_loop::Recipe;
 
@@ -23,9 +24,6 @@ pub(crate) const WEIGHTS: [&str; 2] = [
     "model/model.safetensors",
     "adapter/adapter_model.safetensors",
 ];
-
-/// The version recorded in checkpoints.
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The start of a run: its configuration, and the checkpoint to resume from, if any.
 pub struct StartPoint {

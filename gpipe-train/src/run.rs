@@ -16,7 +16,7 @@ use crate::autosave::{Autosave, give};
 use crate::config::TrainConfig;
 use crate::dataset::training_dataset;
 use crate::error::{Error, Result, one_line};
-use crate::launch::{check_alike, check_replicas, stopping};
+use crate::launch::{check_alike, check_replicas, check_same_files, stopping};
 use crate::nccl::chosen;
 use crate::precision;
 use crate::progress::ProgressReporter;
@@ -103,6 +103,10 @@ impl PreparedRun {
         let classes = gpipe_hf::class_names(&start.companions.ids);
         let dataset = training_dataset(config, &start.vocabulary.vocabulary, classes)?;
         let dataset = dataset.resumed_at(made, drawn);
+        if let Some(world) = &options.world {
+            let resumed = start.resumed.as_ref();
+            check_same_files(world, &dataset, resumed.map(|resumed| &resumed.checkpoint))?;
+        }
         check_replicas(options.world.as_deref(), config)?;
         let mut setup = Setup::over(config, options.world.as_ref())?
             .with_kernel_cache(options.kernel_cache.as_deref());

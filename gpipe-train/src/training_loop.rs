@@ -14,6 +14,7 @@ use gpipe_tensor::Device;
 
 use crate::config::TrainConfig;
 use crate::error::{BoxedError, Error, NonFiniteStep, Result, with_key};
+use crate::launch::check_same_files;
 use crate::machine;
 
 /// The inputs of [`train`] and [`evaluate`] besides the pipeline.
@@ -208,6 +209,9 @@ pub fn evaluate(
         recipe.config.data.batch_size.get(),
         recipe.config.pipeline.micro_batches.get(),
     );
+    if let Some(world) = pipeline.world() {
+        check_same_files(world, recipe.dataset, None)?;
+    }
     let failed = |error| Error::run_in(format!("evaluation after step {steps}"), error);
     let share = [pipeline.replica(), pipeline.replicas()];
     let batches = gpipe_data::evaluation_batches_of_replica(

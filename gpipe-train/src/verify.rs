@@ -11,7 +11,7 @@ use gpipe_sched::{Action, Op, Schedule, World};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
-use crate::launch::{check_alike, check_replicas};
+use crate::launch::{check_alike, check_replicas, check_same_files};
 use crate::setup::Setup;
 use crate::training_loop::{Recipe, train};
 
@@ -84,6 +84,7 @@ impl<'a> Verification<'a> {
     pub fn run(self, dataset: &Dataset, steps: u64, between: impl FnOnce()) -> Result<Verdict> {
         if let Some(world) = &self.world {
             check_alike(world, self.config)?;
+            check_same_files(world, dataset, None)?;
         }
         if self.world.as_ref().is_some_and(|world| world.rank() > 0) {
             outcome(self.setup, self.config, dataset, steps)?;

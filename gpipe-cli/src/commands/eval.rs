@@ -33,7 +33,7 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         true => gpipe_train::dataset(&config, &found.vocabulary)?,
         false => gpipe_train::held_out_dataset(&config, &found.vocabulary)?,
     };
-    let setup = Setup::over(&config, ranks::world().as_ref())?.forward_only();
+    let setup = Setup::forward_only_over(&config, ranks::world().as_ref())?;
     let mut setup = setup.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;

@@ -37,7 +37,7 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
     let vocabulary = &found.vocabulary;
     let prompts = prompts(&config, &args.prompt, vocabulary, vocab)?;
     let ends = gpipe_train::end_tokens(&config, vocabulary)?;
-    let setup = Setup::over(&config, ranks::world().as_ref())?.forward_only();
+    let setup = Setup::forward_only_over(&config, ranks::world().as_ref())?;
     let mut setup = setup.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;

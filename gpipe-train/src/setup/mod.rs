@@ -34,6 +34,7 @@ pub use model::{input, layers, optimizer};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
+use crate::launch::check_alike;
 use crate::{links, precision};
 
 /// A configured run before it starts: layers, costs, cut, schedule and predicted memory.
@@ -134,6 +135,18 @@ impl Setup {
             );
         }
         Ok(setup)
+    }
+
+    /// [`Setup::over`] for forward passes alone, by ranks that found the same model: of a run that trains meanwhile each may
+    /// find another checkpoint. Every rank calls it.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and [`Error::Invalid`] for ranks with another model or configuration.
+    pub fn forward_only_over(config: &TrainConfig, world: Option<&Arc<World>>) -> Result<Self> {
+        if let Some(world) = world {
+            check_alike(world, config)?;
+        }
+        Ok(Self::over(config, world)?.forward_only())
     }
 
     /// [`Setup::new`] with a given schedule instead of the configured one.
