@@ -289,7 +289,9 @@ mod tests {
             (TOO_MANY_FILES, "raise the limit of open files (ulimit -n)"),
             (28, "make room on the disk"),
         ] {
-            let line = one_line(&Error::run(io::Error::from_raw_os_error(code)));
+            let fault = io::Error::from_raw_os_error(code);
+            let error = gpipe_files::Error::write("run/log.txt".as_ref())(fault);
+            let line = one_line(&Error::from(gpipe_report::Error::from(error)));
             assert!(line.ends_with(mend), "{line}");
         }
     }
