@@ -372,7 +372,7 @@ impl<'a> Head<'a> {
 }
 
 /// Copies rows of a block to the rows `first ..` of a strided matrix.
-fn copy_rows(rows: &[f32], first: usize, out: &mut ArrayViewMut2<'_, f32>) {
+pub(in crate::ops) fn copy_rows(rows: &[f32], first: usize, out: &mut ArrayViewMut2<'_, f32>) {
     let width = out.ncols();
     for (i, row) in rows.chunks_exact(width).enumerate() {
         out.row_mut(first + i).assign(&aview1(row));

@@ -1,6 +1,6 @@
 //! Causal attention of many heads: softmax(Q·Kᵀ/√s)·V without ever holding all scores.
 
-mod cpu;
+pub(in crate::ops) mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(any(test, feature = "cuda"))]
@@ -175,7 +175,7 @@ fn backward(
 }
 
 /// The elements of a tensor under a shape of this many extents.
-fn view<D: ndarray::Dimension, const N: usize>(
+pub(in crate::ops) fn view<D: ndarray::Dimension, const N: usize>(
     dims: [usize; N],
     floats: &mut [f32],
 ) -> Result<ArrayViewMut<'_, f32, D>>

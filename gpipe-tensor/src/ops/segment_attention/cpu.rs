@@ -7,6 +7,7 @@ use ndarray::{ArrayViewMut2, aview1};
 
 use crate::instruction_set::InstructionSet;
 use crate::math::exp;
+use crate::ops::attention::cpu::copy_rows;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::ops::attention::tiles;
 use crate::ops::dropout::Mask;
@@ -301,13 +302,5 @@ impl<'a> Head<'a> {
                 }
             }
         });
-    }
-}
-
-/// Copies rows of a block to the rows `first ..` of a strided matrix.
-fn copy_rows(rows: &[f32], first: usize, out: &mut ArrayViewMut2<'_, f32>) {
-    let width = out.ncols();
-    for (i, row) in rows.chunks_exact(width).enumerate() {
-        out.row_mut(first + i).assign(&aview1(row));
     }
 }

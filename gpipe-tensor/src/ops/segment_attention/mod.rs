@@ -11,8 +11,9 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-use ndarray::{ArrayViewMut3, Axis};
+use ndarray::Axis;
 
+use super::attention::view;
 use super::scratch::Spare;
 use crate::parallel::{for_each_on, threads_for};
 use crate::{Error, Result, Tensor};
@@ -159,11 +160,4 @@ fn backward(
         },
     );
     Ok((dq, dkv))
-}
-
-/// The elements of a tensor under a shape of three extents.
-fn view(dims: [usize; 3], floats: &mut [f32]) -> Result<ArrayViewMut3<'_, f32>> {
-    let got = floats.len();
-    ArrayViewMut3::from_shape(dims, floats)
-        .map_err(|e| Error::shape("segment_attention", e.to_string(), got))
 }
