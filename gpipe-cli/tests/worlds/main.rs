@@ -97,7 +97,12 @@ impl Way {
         );
         let output = command.output().expect("a launcher");
         let said = String::from_utf8_lossy(&output.stdout);
-        output.status.success() && said.matches("equal: ").count() == 1
+        let is_equal = output.status.success() && said.matches("equal: ").count() == 1;
+        if !is_equal {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            println!("{launcher:?}, {}: {said}{errors}", output.status);
+        }
+        is_equal
     }
 }
 
