@@ -1,7 +1,7 @@
 //! Visits: closures of the caller that run on the threads of the stages.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use crate::executor::clock::Clock;
 use crate::executor::failure::{PipelineError, Place, guard, is_of_another_rank};
@@ -9,7 +9,7 @@ use crate::executor::loss_stage::LossStage;
 use crate::executor::part::Part;
 use crate::executor::pipeline::{Pipeline, VISIT};
 use crate::executor::stage::Stage;
-use crate::executor::sync::mpsc;
+use crate::executor::sync::{Mutex, MutexGuard, mpsc};
 use crate::executor::watchdog::Progress;
 
 impl<S, T> Pipeline<S, T>
@@ -80,51 +80,57 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
+        let results = Slots::new(self.schedule.stages());
+        let slots = results.clone();
+        self.visit_stages(
+            call,
+            Arc::new(move |index, stage| {
+                let place = Place::Visit(Part::Stage(index));
+                slots.put(index, guard(place, || visit(index, stage))?);
+                Ok(())
+            }),
+        )?;
+        let results = results.take().into_iter().enumerate();
+        let results = results.filter_map(|(stage, result)| Some((stage, result?)));
+        Ok(results.collect())
+    }
+
+    /// Visits the stages of this rank. Apart from [`visit_own`](Self::visit_own), which is compiled for each closure of
+    /// the caller: this is compiled once.
+    fn visit_stages(&mut self, call: u64, visit: Arc<Visit<S>>) -> Result<(), PipelineError> {
         let task = std::mem::replace(&mut self.task, VISIT);
         self.check_workers()?;
-        let visit = Arc::new(visit);
         let clock = Clock::start();
         let progress = Arc::new(Progress::of_visit(task, self.parts()));
         let (reply, replies) = mpsc::channel();
         for worker in &self.workers {
             let (visit, reply, progress) = (visit.clone(), reply.clone(), progress.clone());
             worker.give(Box::new(move |worker| {
-                let stages = worker.stages.iter_mut().enumerate();
-                let visits = stages.map(|(slot, (index, stage))| {
+                let mut errors = Vec::new();
+                for (slot, (index, stage)) in worker.stages.iter_mut().enumerate() {
                     progress.enter(worker.device, slot);
-                    let place = Place::Visit(Part::Stage(*index));
-                    (*index, guard(place, || visit(*index, stage)))
-                });
-                let visits: Vec<_> = visits.collect();
-                let failed = visits.iter().any(|(_, result)| result.is_err());
+                    errors.extend(visit(*index, stage).err().map(|error| (*index, error)));
+                }
+                let failed = !errors.is_empty();
                 // Captured values (tensors, for example) are dropped before the caller continues.
                 drop(visit);
-                let _ = reply.send((worker.device, visits));
+                let _ = reply.send((worker.device, errors));
                 // Workers of any rank may wait for what the stage had to give.
                 if failed {
                     worker.mailboxes.stop(call);
                 }
             }));
         }
-        drop(reply);
-        let mut results: Vec<Option<Result<R, PipelineError>>> = Vec::new();
-        results.resize_with(self.schedule.stages(), || None);
-        self.collect(&replies, clock, &progress, call, |_, visits| {
-            for (stage, result) in visits {
-                results[stage] = Some(result);
-            }
+        drop((reply, visit));
+        let mut errors = Vec::new();
+        self.collect(&replies, clock, &progress, call, |_, failed| {
+            errors.extend(failed);
         })?;
-        let is_cause = |result: &Option<Result<R, PipelineError>>| matches!(result, Some(Err(error)) if !is_of_another_rank(error));
-        if let Some(cause) = results.iter().position(is_cause)
-            && let Some(Err(error)) = results.swap_remove(cause)
-        {
-            return Err(error);
-        }
-        let results = results.into_iter().enumerate();
-        let results = results.filter_map(|(stage, result)| Some((stage, result?)));
-        results
-            .map(|(stage, result)| Ok((stage, result?)))
-            .collect()
+        // An error of another rank only if there is no cause on this one.
+        let first = errors
+            .into_iter()
+            .min_by_key(|(stage, error)| (is_of_another_rank(error), *stage));
+        first.map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// Calls `visit` with the loss stage, on that stage's thread.
@@ -153,6 +159,24 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
+        let result = Slots::new(1);
+        let slots = result.clone();
+        self.visit_loss(
+            call,
+            Box::new(move |loss_stage| {
+                let place = Place::Visit(Part::LossStage);
+                slots.put(0, guard(place, || visit(loss_stage))?);
+                Ok(())
+            }),
+        )?;
+        let device = self.last_device();
+        let mut result = result.take().into_iter().flatten();
+        result.next().ok_or(PipelineError::Gone { device })
+    }
+
+    /// Visits the loss stage. Apart from [`visit_loss_stage`](Self::visit_loss_stage) as
+    /// [`visit_stages`](Self::visit_stages) is from `visit_own`.
+    fn visit_loss(&mut self, call: u64, visit: Box<LossVisit<T>>) -> Result<(), PipelineError> {
         let task = std::mem::replace(&mut self.task, VISIT);
         self.check_workers()?;
         let device = self.last_device();
@@ -164,8 +188,7 @@ where
         let (reply, replies) = mpsc::channel();
         self.workers[device].give(Box::new(move |worker| {
             if let Some(loss_stage) = &mut worker.loss_stage {
-                let result = guard(Place::Visit(Part::LossStage), || visit(loss_stage));
-                let _ = reply.send((worker.device, result));
+                let _ = reply.send((worker.device, visit(loss_stage)));
             }
         }));
         let mut result = Err(PipelineError::Gone { device });
@@ -173,5 +196,40 @@ where
             result = answer;
         })?;
         result
+    }
+}
+
+/// A visit of each stage, which keeps its results itself.
+type Visit<S> = dyn Fn(usize, &mut S) -> Result<(), PipelineError> + Send + Sync;
+
+/// A visit of the loss stage, which keeps its result itself.
+type LossVisit<T> = dyn FnOnce(&mut T) -> Result<(), PipelineError> + Send;
+
+/// Places for results of visits, shared by the workers and the caller.
+struct Slots<R>(Arc<Mutex<Vec<Option<R>>>>);
+
+impl<R> Slots<R> {
+    fn new(count: usize) -> Self {
+        let slots = (0..count).map(|_| None).collect();
+        Self(Arc::new(Mutex::new(slots)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Option<R>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, slot: usize, result: R) {
+        self.lock()[slot] = Some(result);
+    }
+
+    /// The results, of which none is left: closures that hold the places may be dropped later.
+    fn take(&self) -> Vec<Option<R>> {
+        std::mem::take(&mut *self.lock())
+    }
+}
+
+impl<R> Clone for Slots<R> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
