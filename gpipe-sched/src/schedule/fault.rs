@@ -114,6 +114,12 @@ pub enum Fault {
         /// The action that has to precede it.
         after: Action,
     },
+    /// An action of a timeline has times that are not finite.
+    #[error("{action} has times that are not finite numbers: give it seconds")]
+    Times {
+        /// The action.
+        action: Action,
+    },
     /// Lanes wait for each other in a ring.
     #[error("deadlock: {}", Ring(ring))]
     Deadlock {

@@ -35,7 +35,7 @@ impl Transfer {
     pub const fn sender(self, stages: usize) -> Option<usize> {
         match self.direction {
             Direction::Forward => self.stage.checked_sub(1),
-            Direction::Backward if self.stage + 1 < stages => Some(self.stage + 1),
+            Direction::Backward if self.stage.saturating_add(1) < stages => Some(self.stage + 1),
             Direction::Backward => Some(self.stage),
         }
     }
@@ -87,7 +87,7 @@ impl Action {
     /// includes the loss, which sends a gradient to that same stage.
     pub(crate) const fn sends(self, stages: usize) -> Option<Transfer> {
         match self.op {
-            Op::Forward if self.stage + 1 < stages => Some(Transfer::new(
+            Op::Forward if self.stage.saturating_add(1) < stages => Some(Transfer::new(
                 Direction::Forward,
                 self.stage + 1,
                 self.micro_batch,

@@ -2,11 +2,11 @@
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
-use crate::schedule::fault::ScheduleError;
+use crate::schedule::fault::{Fault, ScheduleError};
 use crate::schedule::transfer::Transfer;
 use crate::schedule::walk::walk;
 use crate::simulate::simulator::simulate_even;
-use crate::simulate::timeline::Timeline;
+use crate::simulate::timeline::{Span, Timeline};
 
 /// The cause of an idle time.
 ///
@@ -98,10 +98,25 @@ impl Timeline {
     /// The schedule that the spans belong to.
     ///
     /// # Errors
-    /// If the spans are not a schedule; those of several steps or of a file from elsewhere may not
-    /// be.
+    /// If the spans are not a schedule, or their times no finite numbers; those of several steps or of a file
+    /// from elsewhere may not be.
     pub fn schedule(&self) -> Result<Schedule, ScheduleError> {
         let spans = self.spans();
+        let is_finite = |span: &Span| {
+            [span.ready, span.start, span.end]
+                .iter()
+                .all(|time| time.is_finite())
+        };
+        if let Some(span) = spans.iter().find(|span| !is_finite(span)) {
+            let action = span.action;
+            return Err(Fault::Times { action }.into());
+        }
+        // No memory is allocated for more devices than have spans.
+        if spans.len() < self.devices() {
+            let idle = (0..self.devices()).find(|&device| self.of_device(device).is_empty());
+            let device = idle.unwrap_or(0);
+            return Err(Fault::IdleDevice { device }.into());
+        }
         let count = |of: fn(&Action) -> usize| {
             let most = spans.iter().map(|span| of(&span.action)).max();
             most.map_or(0, |most| most.saturating_add(1))
@@ -121,7 +136,7 @@ impl Timeline {
     /// All idle time from the first start to the last end, with its causes: by device, then by time.
     ///
     /// # Errors
-    /// If the spans are not a schedule.
+    /// As [`schedule`](Self::schedule).
     pub fn gaps(&self) -> Result<Vec<Gap>, ScheduleError> {
         let schedule = self.schedule()?;
         Ok(self.gaps_under(&schedule))
@@ -133,7 +148,7 @@ impl Timeline {
     /// `B` or `I`.
     ///
     /// # Errors
-    /// If the spans are not a schedule.
+    /// As [`schedule`](Self::schedule).
     pub fn bubble_breakdown(
         &self,
         again: impl Fn(usize, usize) -> f64,
@@ -287,8 +302,10 @@ impl Lane {
         self.idle(cause, until.min(self.free + inherent));
         // Of the rest, the part by which the other is later than this device for a cause.
         let rest = until - self.free;
-        let transfer = (late.transfer - self.late.transfer).clamp(0.0, rest);
-        let processor = (late.processor - self.late.processor).clamp(0.0, rest - transfer);
+        // Not `clamp`, which panics: differences of huge times may not be numbers.
+        let transfer = (late.transfer - self.late.transfer).max(0.0).min(rest);
+        let processor = (late.processor - self.late.processor).max(0.0);
+        let processor = processor.min(rest - transfer);
         self.idle(Cause::Imbalance, until - transfer - processor);
         self.idle(Cause::Processor, until - transfer);
         self.idle(Cause::Transfer, until);

@@ -39,7 +39,7 @@ impl Timeline {
     /// come in any order.
     pub fn new(devices: usize, mut spans: Vec<Span>) -> Self {
         spans.sort_by(|a, b| a.device.cmp(&b.device).then(a.start.total_cmp(&b.start)));
-        let named = spans.last().map_or(0, |span| span.device + 1);
+        let named = spans.last().map_or(0, |span| span.device.saturating_add(1));
         Self {
             devices: devices.max(named),
             spans,
@@ -109,11 +109,11 @@ impl Timeline {
     #[must_use]
     pub fn in_a_row(timelines: &[Self]) -> Self {
         let (mut spans, mut levels) = (Vec::new(), Vec::new());
-        let (mut time, mut number) = (0.0, 0);
+        let (mut time, mut number) = (0.0, 0_usize);
         for timeline in timelines {
             spans.extend(timeline.spans.iter().map(|span| Span {
                 action: Action {
-                    micro_batch: number + span.action.micro_batch,
+                    micro_batch: span.action.micro_batch.saturating_add(number),
                     ..span.action
                 },
                 ready: time + span.ready,
@@ -126,12 +126,13 @@ impl Timeline {
                 ..*level
             }));
             time += timeline.start() + timeline.makespan();
-            number += timeline
+            let most = timeline
                 .spans
                 .iter()
-                .map(|span| span.action.micro_batch + 1)
-                .max()
-                .unwrap_or(0);
+                .map(|span| span.action.micro_batch)
+                .max();
+            let count = most.map_or(0, |most| most.saturating_add(1));
+            number = number.saturating_add(count);
         }
         let devices = timelines.iter().map(Self::devices).max().unwrap_or(0);
         let portals = timelines.iter().flat_map(|timeline| &timeline.portals);
@@ -146,12 +147,8 @@ impl Timeline {
     /// The link of the last stage is the one to the loss stage, which is part of that stage's
     /// forward span: flows are in flight only backward there.
     pub fn in_flight(&self, direction: Direction, link: usize) -> Vec<(f64, usize)> {
-        let stages = self
-            .spans
-            .iter()
-            .map(|span| span.action.stage + 1)
-            .max()
-            .unwrap_or(0);
+        let last = self.spans.iter().map(|span| span.action.stage).max();
+        let stages = last.map_or(0, |last| last.saturating_add(1));
         let trains = self.spans.iter().any(|span| span.action.op.is_backward());
         let taker = match direction {
             Direction::Forward => link.saturating_add(1),

@@ -30,7 +30,10 @@ impl Timeline {
                 format_args!(r#""name":"thread_sort_index","args":{{"sort_index":{device}}}"#);
             events.write('M', device, 0.0, order)?;
         }
-        let most = |of: fn(&Span) -> usize| self.spans().iter().map(of).max().map_or(0, |n| n + 1);
+        let most = |of: fn(&Span) -> usize| {
+            let most = self.spans().iter().map(of).max();
+            most.map_or(0, |most| most.saturating_add(1))
+        };
         let stages = most(|span| span.action.stage);
         let micro_batches = most(|span| span.action.micro_batch);
         for span in self.spans() {
@@ -48,8 +51,9 @@ impl Timeline {
             }
             for (index, portal) in self.portals().iter().enumerate() {
                 // Behind the numbers of the flows.
-                let id = (1 + index) * Transfer::table(stages, micro_batches);
-                events.portal(span, *portal, id, micro_batches)?;
+                let table = (2 * stages as u128).saturating_mul(micro_batches as u128);
+                let first = table.saturating_mul(1 + index as u128);
+                events.portal(span, *portal, first, micro_batches)?;
             }
         }
         for level in self.levels() {
@@ -116,8 +120,7 @@ impl<W: Write> Events<W> {
             Direction::Forward => "activations",
             Direction::Backward => "gradients",
         };
-        let id = transfer.index(micro_batches);
-        self.end(phase, span, share, name, id)
+        self.end(phase, span, share, name, id(transfer, micro_batches))
     }
 
     /// Writes the end of a portal's arrow that is in this span, if one is.
@@ -125,7 +128,7 @@ impl<W: Write> Events<W> {
         &mut self,
         span: &Span,
         portal: Portal,
-        first_id: usize,
+        first_id: u128,
         micro_batches: usize,
     ) -> io::Result<()> {
         let m = span.action.micro_batch;
@@ -135,7 +138,7 @@ impl<W: Write> Events<W> {
             Op::WeightGrad | Op::Recompute => return Ok(()),
         };
         let arrives = portal.arrives(direction, m);
-        let id = first_id + arrives.index(micro_batches);
+        let id = first_id.saturating_add(id(arrives, micro_batches));
         if span.action.stage == portal.sender(direction) {
             self.end('s', span, 0.998, name, id)
         } else if span.action.stage == arrives.stage {
@@ -151,7 +154,7 @@ impl<W: Write> Events<W> {
         span: &Span,
         share: f64,
         name: &str,
-        id: usize,
+        id: u128,
     ) -> io::Result<()> {
         let time = span.start + share * (span.end - span.start);
         let rest = format_args!(r#""name":"{name}","cat":"flow","id":{id},"bp":"e""#);
@@ -162,6 +165,13 @@ impl<W: Write> Events<W> {
         writeln!(self.out, "\n],\"displayTimeUnit\":\"ms\"}}")?;
         self.out.flush()
     }
+}
+
+/// The number of a flow's arrow. Those of spans from elsewhere may be too large for a `usize`.
+fn id(transfer: Transfer, micro_batches: usize) -> u128 {
+    let row = 2 * transfer.stage as u128 + transfer.direction as u128;
+    let first = row.saturating_mul(micro_batches as u128);
+    first.saturating_add(transfer.micro_batch as u128)
 }
 
 /// JSON cannot represent numbers that are not finite; they become 0.

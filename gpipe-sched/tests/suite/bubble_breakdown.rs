@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use gpipe_sched::{
-    BubbleBreakdown, Cause, CollectOutputs, Costs, Gap, InferenceStage, Item, LinkCosts,
+    BubbleBreakdown, Cause, CollectOutputs, Costs, Fault, Gap, InferenceStage, Item, LinkCosts,
     MicroBatch, Pipeline, Schedule, Span, StageCosts, Timeline, forward_only, gpipe, interleaved,
     looped_bfs, one_f_one_b, simulate, zb_h1, zb_h2, zb_v,
 };
@@ -242,4 +242,63 @@ fn the_time_does_not_grow_with_the_devices() {
     };
     let (few, many) = (seconds(8, 16_384), seconds(16_384, 8));
     assert!(many < 10.0 * few + 2.0, "{many} s after {few} s");
+}
+
+/// Times come from programs and devices, which may not know them.
+#[test]
+fn times_that_are_no_numbers_are_refused_and_huge_ones_are_not() {
+    let good = timeline(&one_f_one_b(2, 2).unwrap(), &[1.0, 2.0], 0.5);
+    for wrong in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        for place in 0..3 {
+            let mut spans = good.spans().to_vec();
+            let last = spans.last_mut().unwrap();
+            *[&mut last.ready, &mut last.start, &mut last.end][place] = wrong;
+            let refused = Timeline::new(2, spans);
+            let action = "1B1".parse().unwrap();
+            let faults = [
+                refused.schedule().map(drop),
+                refused.gaps().map(drop),
+                refused.bubble_breakdown(|_, _| 0.5).map(drop),
+            ];
+            for fault in faults {
+                let error = fault.unwrap_err();
+                assert_eq!(*error.fault(), Fault::Times { action }, "{wrong} {place}");
+                let text = "1B1 has times that are not finite numbers: give it seconds";
+                assert_eq!(error.to_string(), text);
+            }
+        }
+    }
+    // Of which differences are too large for a number.
+    for (first, last) in [
+        (-f64::MAX, f64::MAX),
+        (0.0, f64::MAX),
+        (f64::MAX, -f64::MAX),
+    ] {
+        for place in 0..good.spans().len() {
+            let mut spans = good.spans().to_vec();
+            (spans[place].ready, spans[place].start, spans[place].end) = (first, first, last);
+            if let Ok(spent) = Timeline::new(2, spans).bubble_breakdown(|_, _| 0.5) {
+                assert_eq!(spent.len(), 2);
+            }
+        }
+    }
+}
+
+#[test]
+fn devices_without_spans_are_named_however_many_there_are() {
+    let good = timeline(&one_f_one_b(2, 2).unwrap(), &[1.0, 2.0], 0.5);
+    let idle = |devices, spans: &[Span]| {
+        let error = Timeline::new(devices, spans.to_vec())
+            .schedule()
+            .unwrap_err();
+        error.fault().clone()
+    };
+    assert_eq!(
+        idle(usize::MAX, good.spans()),
+        Fault::IdleDevice { device: 2 }
+    );
+    let mut spans = good.of_device(1)[..1].to_vec();
+    assert_eq!(idle(0, &spans), Fault::IdleDevice { device: 0 });
+    spans[0].device = usize::MAX;
+    assert_eq!(idle(0, &spans), Fault::IdleDevice { device: 0 });
 }

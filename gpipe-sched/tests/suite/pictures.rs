@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use gpipe_sched::{
-    Action, Costs, Held, Op, Schedule, Span, Timeline, dualpipe_v, forward_only, gpipe,
-    interleaved, looped_bfs, one_f_one_b, simulate, v_half, v_min, zb_h1, zb_h2, zb_v,
+    Action, Costs, Direction, Held, Op, Portal, Schedule, Span, Timeline, dualpipe_v, forward_only,
+    gpipe, interleaved, looped_bfs, one_f_one_b, simulate, v_half, v_min, zb_h1, zb_h2, zb_v,
 };
 use serde_json::Value;
 
@@ -268,4 +268,40 @@ fn a_trace_that_cannot_be_written_says_so() {
         timeline.write_trace(Full).unwrap_err().to_string(),
         "disk full"
     );
+}
+
+/// Their numbers come from files.
+#[test]
+fn spans_of_the_highest_numbers_are_written_and_put_in_a_row() {
+    let most = usize::MAX;
+    let actions = Op::ALL.map(|op| [Action::new(most, op, most), Action::new(most - 1, op, 0)]);
+    let spans = actions
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .map(|(i, action)| Span {
+            device: i % 2,
+            action,
+            ready: 0.0,
+            start: i as f64,
+            end: i as f64 + 0.5,
+        });
+    let portal = Portal {
+        from: most - 2,
+        to: most,
+    };
+    let timeline = Timeline::new(0, spans.collect()).with_portals([portal]);
+    let mut trace = Vec::new();
+    timeline.write_trace(&mut trace).unwrap();
+    let trace: Value = serde_json::from_slice(&trace).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 10);
+    assert_eq!(timeline.grid(40).lines().count(), 2);
+    for direction in [Direction::Forward, Direction::Backward] {
+        for link in [0, most - 1, most] {
+            timeline.in_flight(direction, link);
+        }
+    }
+    let row = Timeline::in_a_row(&[timeline.clone(), timeline.clone(), timeline]);
+    assert_eq!(row.spans().len(), 30);
+    assert!(row.schedule().is_err());
 }
