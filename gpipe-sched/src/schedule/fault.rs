@@ -140,7 +140,10 @@ impl fmt::Display for Ring<'_> {
                 ", which ".to_owned()
             };
             let behind = self.0[(i + 1) % self.0.len()].0;
-            write!(f, "{which}waits for {needs}, behind {behind}")?;
+            write!(f, "{which}waits for {needs}")?;
+            if *needs != behind {
+                write!(f, ", behind {behind}")?;
+            }
         }
         write!(f, ": move one of them forward")
     }

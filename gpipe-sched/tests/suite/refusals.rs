@@ -209,6 +209,12 @@ device 0   0F0 0B0 0F1 0B1
                ^
 device 1   1F0 1F1 1B0 1B1"
     );
+    // The action that is needed may itself be the one that waits.
+    let error = refuse(&[0, 1, 0], 1, &["2F0 0F0", "1F0"]);
+    let text = error.to_string();
+    let expected =
+        "deadlock: 2F0 waits for 1F0, which waits for 0F0, behind 2F0: move one of them forward (";
+    assert!(text.starts_with(expected), "{text}");
     // Far from the beginning only the surroundings are shown.
     let mut lanes = gpipe(20, 30).unwrap().lanes().to_vec();
     lanes[12].remove(40);
