@@ -252,6 +252,54 @@ fn groups_and_replicas_merge_the_statistics_of_the_whole_batch() {
     }
 }
 
+/// Statistics of groups are out of the layers while they are merged, which takes a buffer.
+#[test]
+fn a_step_after_one_without_a_buffer_has_the_statistics_of_the_first() {
+    let host = Host::new(1).expect("a thread");
+    let cpu = host.device(DeviceId::Cpu).expect("a processor");
+    let numbers = (0..64).map(|i| ((i * i + 5 * i) % 23) as f32 / 11.0);
+    let x = Tensor::from_f32(&cpu, [16, 4], numbers.collect::<Vec<_>>()).expect("a value each");
+    let make = |schedule: &Schedule| {
+        let linear = |name| Box::new(Linear::new(name, 4, 4, Layout::OutIn));
+        let layers: Vec<Box<dyn Layer>> = vec![
+            linear("a"),
+            Box::new(BatchNorm::new("bn1", 4)),
+            linear("b"),
+            Box::new(BatchNorm::new("bn2", 4)),
+        ];
+        let builder = Assembly::builder(layers)
+            .batch(16, |samples| vec![Flow::f32([samples, 4])])
+            .stages(2)
+            .with_schedule(schedule.clone())
+            .groups(4)
+            .loss(Loss::SquaredError);
+        trainer(&host, builder)
+    };
+    for schedule in schedules(2) {
+        let mut clean = make(&schedule);
+        clean.step(from_ref(&x), &x).expect("a step");
+        let (expected, mut refused) = (values(&mut clean), 0);
+        for device in 0..2 {
+            for buffer in 0.. {
+                let mut trainer = make(&schedule);
+                let handle = trainer.run().devices[device].clone();
+                handle.fail_after(buffer);
+                let outcome = trainer.step(from_ref(&x), &x);
+                if handle.disarm() {
+                    outcome.expect("there were fewer buffers");
+                    break;
+                }
+                outcome.expect_err("a buffer was refused");
+                refused += 1;
+                let again = trainer.step(from_ref(&x), &x);
+                again.unwrap_or_else(|error| panic!("after buffer {buffer} of {device}: {error}"));
+                assert!(values(&mut trainer) == expected, "{buffer} of {device}");
+            }
+        }
+        assert!(refused > 100, "only {refused} buffers");
+    }
+}
+
 /// The predicted peak of each stage.
 fn predicted(builder: AssemblyBuilder, threads: usize) -> Vec<u64> {
     use gpipe_remat::{ModelCosts, ParameterBytes, micro_batches};

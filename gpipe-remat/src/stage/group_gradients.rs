@@ -3,7 +3,7 @@
 use std::collections::{VecDeque, vec_deque};
 use std::ops::Range;
 
-use gpipe_layers::{Layer, try_params};
+use gpipe_layers::{Kind, Layer, try_params};
 use gpipe_sched::{GroupSums, Groups};
 use gpipe_tensor::{Device, Tensor, ops};
 
@@ -79,12 +79,12 @@ impl GroupGradients {
         self.sums.leave(micro_batch, |mut other, is_later| {
             let mut rows = other.rows.into_iter();
             for layer in &mut *layers {
-                let own = Statistics::take(layer.as_mut());
+                let mut pairs = 0;
+                layer.merged_rows(&mut |_| pairs += 1);
                 let mut of_layer = Statistics {
-                    rows: rows.by_ref().take(own.rows.len()).collect(),
+                    rows: rows.by_ref().take(pairs).collect(),
                     values: Vec::new(),
                 };
-                let is_merged = !own.rows.is_empty();
                 try_params(layer.as_mut(), |param| {
                     if param.frozen {
                         return Ok(());
@@ -93,17 +93,28 @@ impl GroupGradients {
                         return Ok(());
                     };
                     match &mut param.grad {
-                        Some(grad) => return ops::add_assign(grad, &other),
-                        None if is_merged => of_layer.values.push(other),
-                        None => {}
+                        Some(_) if pairs > 0 && param.kind == Kind::Statistic => {
+                            of_layer.values.push(other);
+                            Ok(())
+                        }
+                        Some(grad) => ops::add_assign(grad, &other),
+                        None => Ok(()),
                     }
-                    Ok(())
                 })?;
+                let mut own = Statistics::take(layer.as_mut());
                 let merged = match is_later {
-                    true => own.merge(of_layer)?,
-                    false => of_layer.merge(own)?,
+                    true => own.merge(&of_layer),
+                    false => {
+                        let merged = of_layer.merge(&own);
+                        if merged.is_ok() {
+                            std::mem::swap(&mut own, &mut of_layer);
+                        }
+                        merged
+                    }
                 };
-                merged.put(layer.as_mut());
+                // Back in the layer after an error too: the next step needs the tensors.
+                own.put(layer.as_mut());
+                merged?;
             }
             Ok(())
         })

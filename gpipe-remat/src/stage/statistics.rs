@@ -40,7 +40,7 @@ impl Statistics {
     }
 
     /// Merges those of later micro-batches into these.
-    pub fn merge(mut self, later: Self) -> Result<Self> {
+    pub fn merge(&mut self, later: &Self) -> Result<()> {
         let (pairs, others) = (2 * self.rows.len(), later.values.as_chunks::<2>().0);
         if self.values.len() != pairs || later.values.len() != pairs {
             return Err(Error::Assembly(
@@ -54,9 +54,9 @@ impl Statistics {
             let part = ops::concat(&[&other[0], &other[1]])?;
             ops::merge_channel_statistics([mean, variance], rows, &part, added)?;
         }
-        for (rows, added) in self.rows.iter_mut().zip(later.rows) {
+        for (rows, added) in self.rows.iter_mut().zip(&later.rows) {
             *rows += added;
         }
-        Ok(self)
+        Ok(())
     }
 }

@@ -56,7 +56,11 @@ impl ReplicaSums {
                 .remove(&[groups.start, groups.end])
                 .map(Ok::<_, Error>)
         };
-        let mut add = |left: Result<Statistics>, right: Result<Statistics>| left?.merge(right?);
+        let mut add = |left: Result<Statistics>, right: Result<Statistics>| {
+            let mut left = left?;
+            left.merge(&right?)?;
+            Ok(left)
+        };
         let all = self.groups.sum_parts(&mut of, &mut add);
         let Statistics { rows, values } = all.ok_or_else(|| short(place))??;
         let (mut rows, mut values) = (rows.into_iter(), values.into_iter());
