@@ -127,12 +127,17 @@ impl<T: LossStage<Tensors> + 'static> Trainer<T> {
     /// # Errors
     /// [`Error::NonFinite`] or [`Error::NonFiniteGradients`] if a loss or a gradient is not finite:
     /// no parameter was changed then, and the next step has the same number. Else as
-    /// [`optimizer_step`], and if the batch cannot be made or the step fails.
+    /// [`optimizer_step`], and if the batch cannot be made or the step fails, or its number is [`u64::MAX`].
     pub fn step_on(
         &mut self,
         mut batch: impl FnMut(u64) -> Result<Vec<ItemOf<LayerStage, T>>>,
     ) -> Result<TrainStep> {
         let step = self.step;
+        let Some(next) = step.checked_add(1) else {
+            return Err(Error::Assembly(format!(
+                "step {step} has no next one: begin with a lower step (`with_first_step`)"
+            )));
+        };
         let pipeline = &mut self.run.pipeline;
         let first = batch(step)?;
         let outcome = step_with_retry(pipeline, first, || batch(step))?;
@@ -150,7 +155,7 @@ impl<T: LossStage<Tensors> + 'static> Trainer<T> {
             }
             stats => stats?,
         };
-        self.step += 1;
+        self.step = next;
         Ok(TrainStep {
             loss,
             outcome,

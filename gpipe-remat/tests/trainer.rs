@@ -357,3 +357,25 @@ fn a_gradient_of_another_shape_is_one_of_the_loss() {
         own.pipeline.forward(batch(false)).expect("an evaluation");
     }
 }
+
+#[test]
+fn the_highest_number_of_a_step_is_refused_before_anything_is_trained() {
+    let host = Host::new(1).unwrap();
+    let cpu = host.device(DeviceId::Cpu).unwrap();
+    let optimizer = Optimizer::from(AdamW::default());
+    let assembled = builder().build(&host).unwrap();
+    let mut trainer = Trainer::new(assembled, optimizer, |_| 0.1).with_first_step(u64::MAX);
+    let refused = trainer.step_on(|_| panic!("a batch was made"));
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "step 18446744073709551615 has no next one: begin with a lower step (`with_first_step`)"
+    );
+    assert_eq!(trainer.next_step(), u64::MAX);
+    let mut last = trainer.with_first_step(u64::MAX - 1);
+    let [x, y] = [3, 2].map(|width| Tensor::zeros(&cpu, [12, width]).unwrap());
+    let step = last.step(&[x], &y).unwrap();
+    assert_eq!(
+        (step.stats.step, last.next_step()),
+        (u64::MAX - 1, u64::MAX)
+    );
+}
