@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use gpipe_sched::{Action, Portal};
+use gpipe_sched::{Action, Portal, Schedule};
 
 /// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -138,7 +138,10 @@ pub enum Error {
 fn enough(samples: usize) -> String {
     match samples {
         0 => "give the batch a sample or more".to_owned(),
-        most => format!("use 1 to {most} micro-batches"),
+        samples => format!(
+            "use 1 to {} micro-batches",
+            samples.min(Schedule::MAX_CELLS)
+        ),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpipe_sched::{Groups, Item, MicroBatch};
+use gpipe_sched::{Groups, Item, MicroBatch, Schedule};
 use gpipe_tensor::{Tensor, Tensors};
 
 use crate::{Error, Result};
@@ -14,9 +14,9 @@ use crate::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// For no micro-batches, or more than samples.
+/// For no micro-batches, or more than samples or than a schedule can have.
 pub fn micro_batches(samples: usize, micro_batches: usize) -> Result<Vec<Range<usize>>> {
-    if micro_batches == 0 || micro_batches > samples {
+    if micro_batches == 0 || micro_batches > samples.min(Schedule::MAX_CELLS) {
         return Err(Error::MicroBatches {
             micro_batches,
             samples,

@@ -8,8 +8,8 @@ use std::error::Error as _;
 use common::{CONTEXT, Model, Order, Outcome, Run};
 use gpipe_layers::{Flow, clip_factor};
 use gpipe_remat::{
-    Assembled, ModelCosts, ParameterBytes, Policy, RematPlan, apply_update, gradient_norm,
-    merge_ties, micro_batches, predict_memory, share_ties,
+    Assembled, Assembly, ModelCosts, ParameterBytes, Policy, RematPlan, apply_update,
+    gradient_norm, merge_ties, micro_batches, predict_memory, share_ties,
 };
 use gpipe_sched::{PipelineError, Place, Schedule, interleaved, zb_h1, zb_v};
 use gpipe_tensor::{Device, Error};
@@ -271,4 +271,25 @@ fn a_run_goes_on_when_the_limit_is_raised() {
     }
     got.read(&mut assembled);
     assert_eq!(expected, got);
+}
+
+#[test]
+fn more_micro_batches_than_a_schedule_has_are_refused() {
+    let most = Schedule::MAX_CELLS;
+    for parts in [most + 1, usize::MAX] {
+        let error = micro_batches(usize::MAX, parts).unwrap_err().to_string();
+        let expected = format!(
+            "{parts} micro-batches but {} samples: use 1 to {most} micro-batches",
+            usize::MAX
+        );
+        assert_eq!(error, expected);
+    }
+    let refused = Assembly::builder(small(Policy::Keep, 1).model.layers())
+        .batch(usize::MAX, |samples| vec![Flow::u32([samples, CONTEXT])])
+        .micro_batches(usize::MAX)
+        .plan(1);
+    assert!(matches!(
+        refused,
+        Err(gpipe_remat::Error::MicroBatches { .. })
+    ));
 }
