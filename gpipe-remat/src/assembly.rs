@@ -1,5 +1,6 @@
 //! Assembly of a pipeline from layers, a cut, a schedule, a remat plan and devices.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -57,6 +58,34 @@ pub struct Assembled<T: LossStage<Tensors> = TrainingLoss> {
     /// The number of channels by which NCCL carries flows of this rank, or why they go through host memory; `None`
     /// where no NCCL was given ([`Host::with_nccl`](gpipe_tensor::Host), with the feature `cuda`).
     pub nccl: Option<std::result::Result<usize, String>>,
+}
+
+/// The layers by name, without the actions of the schedule.
+impl fmt::Debug for Assembly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layers: Vec<&str> = self.layers.iter().map(|layer| layer.name()).collect();
+        f.debug_struct("Assembly")
+            .field("layers", &layers)
+            .field("cut", &self.cut)
+            .field("micro_batches", &self.schedule.micro_batches())
+            .field("devices", &self.devices)
+            .field("loss", &self.loss)
+            .field("optimizer", &self.optimizer)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: LossStage<Tensors>> fmt::Debug for Assembled<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Assembled")
+            .field("pipeline", &self.pipeline)
+            .field("devices", &self.devices)
+            .field("groups", &self.groups)
+            .field("samples", &self.samples)
+            .field("before", &self.before)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Assembly {

@@ -1,5 +1,6 @@
 //! Training with one call per step, for programs without a training loop of their own.
 
+use std::fmt;
 use std::ops::Range;
 
 use gpipe_layers::Optimizer;
@@ -57,6 +58,17 @@ pub struct Trainer<T: LossStage<Tensors> + 'static = TrainingLoss> {
     learning_rate: Box<dyn Fn(u64) -> f64 + Send>,
     clip: f64,
     step: u64,
+}
+
+impl<T: LossStage<Tensors>> fmt::Debug for Trainer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trainer")
+            .field("run", &self.run)
+            .field("optimizer", &self.optimizer)
+            .field("clip", &self.clip)
+            .field("step", &self.step)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The result of a training step.

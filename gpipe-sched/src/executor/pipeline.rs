@@ -1,6 +1,7 @@
 //! The pipeline: builds and drops one worker per device, and waits for their answers.
 
 use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,6 +237,18 @@ where
         let gone = answered.iter().position(|answered| !answered);
         let gone = gone.map(|device| PipelineError::Gone { device });
         overdue.or(gone).map_or(Ok(()), Err)
+    }
+}
+
+/// Sizes alone: the stages live on their workers.
+impl<S: Stage, T: LossStage<S::Flow>> fmt::Debug for Pipeline<S, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipeline")
+            .field("stages", &self.schedule.stages())
+            .field("devices", &self.schedule.devices())
+            .field("micro_batches", &self.schedule.micro_batches())
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
     }
 }
 
