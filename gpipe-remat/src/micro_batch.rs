@@ -92,7 +92,12 @@ pub fn items_of_replica<F, G>(mut items: Vec<Item<F, G>>, groups: Groups) -> Vec
 
 /// The samples of each of `parts` micro-batches of inputs of one number of samples.
 fn samples_of(inputs: &[Tensor], parts: usize) -> Result<Vec<Range<usize>>> {
-    let samples = inputs.first().map_or(0, |input| input.shape().rows());
+    let Some(first) = inputs.first() else {
+        return Err(Error::Assembly(
+            "no inputs: give the tensors that the first layer takes".into(),
+        ));
+    };
+    let samples = first.shape().rows();
     if let Some(other) = inputs.iter().find(|input| input.shape().rows() != samples) {
         return Err(Error::Assembly(format!(
             "inputs of {samples} and of {} samples: give as many of each",

@@ -373,9 +373,27 @@ fn the_highest_number_of_a_step_is_refused_before_anything_is_trained() {
     assert_eq!(trainer.next_step(), u64::MAX);
     let mut last = trainer.with_first_step(u64::MAX - 1);
     let [x, y] = [3, 2].map(|width| Tensor::zeros(&cpu, [12, width]).unwrap());
+    let refused = last.step(&[], &y).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "no inputs: give the tensors that the first layer takes"
+    );
     let step = last.step(&[x], &y).unwrap();
     assert_eq!(
         (step.stats.step, last.next_step()),
         (u64::MAX - 1, u64::MAX)
     );
+}
+
+#[test]
+fn what_is_built_is_printed_and_sent_to_other_threads() {
+    fn printed<T: std::fmt::Debug + Send>(one: &T) -> String {
+        format!("{one:?}")
+    }
+    let plan = builder().stages(2).plan(1).unwrap();
+    assert!(printed(&plan).contains("cut: [0.."));
+    let assembled = plan.build(&Host::new(1).unwrap()).unwrap();
+    let trainer = Trainer::new(assembled, Optimizer::from(Sgd::default()), |_| 0.1);
+    let text = printed(&trainer.with_first_step(7));
+    assert!(text.contains("Pipeline { stages: 2, ") && text.contains("step: 7"));
 }
