@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::executor::batch::{Item, ItemOf, check_items};
 use crate::executor::clock::Clock;
-use crate::executor::failure::PipelineError;
+use crate::executor::failure::{PipelineError, Place, catch};
 use crate::executor::loss_stage::LossStage;
+use crate::executor::part::Part;
 use crate::executor::pipeline::Pipeline;
 use crate::executor::stage::Stage;
 use crate::executor::sync::mpsc;
@@ -147,7 +148,16 @@ where
             };
             let (context, reply) = (context.clone(), reply.clone());
             worker.give(Box::new(move |worker| {
-                let report = worker.run(&context, targets.unwrap_or_default());
+                let targets = targets.unwrap_or_default().into_iter();
+                let mut targets: Vec<Option<T::Target>> = targets.map(Some).collect();
+                let mut report = worker.run(&context, &mut targets);
+                // Those that a failed step leaves; their destructors are code of the caller too.
+                for target in targets.into_iter().flatten() {
+                    let place = Place::Finish(Part::LossStage);
+                    if let Err(error) = catch(place, || drop(target)) {
+                        report = report.and(Err(error.into()));
+                    }
+                }
                 let failed = matches!(report, Err(Stop::Failed(_)));
                 // The error is sent before the alarm, so that no error caused by the alarm precedes
                 // it.

@@ -63,7 +63,11 @@ impl From<PipelineError> for Stop {
 
 impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
     /// Runs this device's lane. `targets` are those of the loss stage, by index of micro-batch.
-    pub fn run(&mut self, context: &StepContext, targets: Vec<T::Target>) -> Result<Report, Stop> {
+    pub fn run(
+        &mut self,
+        context: &StepContext,
+        targets: &mut [Option<T::Target>],
+    ) -> Result<Report, Stop> {
         let step = context.micro_batches.first().map_or(0, |m| m.step);
         // It may hold memory of the last stage's device, of a step that failed.
         if let Some(loss_stage) = &mut self.loss_stage {
@@ -73,7 +77,6 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
             guard(Place::Begin(Part::Stage(*index)), || stage.begin(step))?;
         }
         let lane = &context.schedule.lanes()[self.device];
-        let mut targets: Vec<Option<T::Target>> = targets.into_iter().map(Some).collect();
         let mut spans = Vec::with_capacity(lane.len());
         let mut held: Vec<(usize, Vec<Held>)> = Vec::with_capacity(self.stages.len());
         for (index, stage) in &mut self.stages {
@@ -94,7 +97,7 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
             };
             context.progress.enter(self.device, position);
             let slot = self.slot(action.stage);
-            let turn = || self.turn(context, action, flow, &mut targets, &mut held[slot].1);
+            let turn = || self.turn(context, action, flow, targets, &mut held[slot].1);
             let (start, end) = catch(Place::Action(action), turn)??;
             spans.push(Span {
                 device: self.device,

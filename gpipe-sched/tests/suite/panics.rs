@@ -1,13 +1,14 @@
 //! Panics in what the executor calls besides the actions: an error with its place, and the next step is right.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gpipe_sched::{
-    Action, Codec, Empty, Held, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Reader,
-    Route, Stage, Writer, one_f_one_b,
+    Action, Codec, Empty, Held, Item, LossStage, MicroBatch, Op, Part, Pipeline, PipelineError,
+    Place, Reader, Route, Stage, Writer, one_f_one_b,
 };
 
 use crate::common::ranks::Numbers;
@@ -190,4 +191,88 @@ fn a_panic_while_an_error_is_converted_is_one_of_its_place() {
     pipeline
         .step(Empty::batch(2, 0))
         .expect("workers that live");
+}
+
+/// Its destructor panics, once.
+struct Spoiled(Arc<AtomicBool>);
+
+impl Drop for Spoiled {
+    fn drop(&mut self) {
+        assert!(!self.0.swap(false, Ordering::SeqCst), "dropped");
+    }
+}
+
+/// Fails in the second micro-batch of step 0, on either stage.
+struct Stops(usize, usize);
+
+impl Stage for Stops {
+    type Flow = ();
+    type Error = fmt::Error;
+
+    fn begin(&mut self, _step: u64) -> Result<(), fmt::Error> {
+        Ok(())
+    }
+
+    fn forward(&mut self, m: &MicroBatch, _x: ()) -> Result<(), fmt::Error> {
+        match (self.0 == self.1, m.step, m.index) {
+            (true, 0, 1) => Err(fmt::Error),
+            _ => Ok(()),
+        }
+    }
+
+    fn input_grad(&mut self, _m: &MicroBatch, _dy: ()) -> Result<Option<()>, fmt::Error> {
+        Ok(Some(()))
+    }
+
+    fn weight_grad(&mut self, _m: &MicroBatch) -> Result<(), fmt::Error> {
+        Ok(())
+    }
+}
+
+/// Takes targets, and drops them.
+struct Takes;
+
+impl LossStage<()> for Takes {
+    type Target = Spoiled;
+    type Error = fmt::Error;
+
+    fn begin(&mut self, _step: u64) -> Result<(), fmt::Error> {
+        Ok(())
+    }
+
+    fn loss(
+        &mut self,
+        _m: &MicroBatch,
+        _y: (),
+        _target: Spoiled,
+    ) -> Result<Option<()>, fmt::Error> {
+        Ok(Some(()))
+    }
+
+    fn losses(&mut self) -> Result<Vec<f64>, fmt::Error> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn a_panic_of_a_target_that_is_dropped_leaves_the_workers_and_the_first_error() {
+    for fails in [0, 1] {
+        let make_stage = move |stage| Ok::<_, Infallible>(Stops(stage, fails));
+        let make_loss_stage = || Ok::<_, Infallible>(Takes);
+        let schedule = one_f_one_b(2, 3).unwrap();
+        let mut pipeline = Pipeline::build(schedule, make_stage, make_loss_stage).unwrap();
+        let items = |step, panics: bool| {
+            let item = move |m| Item {
+                micro_batch: MicroBatch::new(m, 0..1, step, true),
+                input: (),
+                // The last one is left, wherever a stage fails.
+                target: Spoiled(Arc::new(AtomicBool::new(panics && m == 2))),
+            };
+            (0..3).map(item).collect()
+        };
+        let error = pipeline.step(items(0, true)).unwrap_err();
+        let place = Place::Action(Action::new(fails, Op::Forward, 1));
+        assert_eq!(error.place(), Some(place), "{error}");
+        pipeline.step(items(1, false)).expect("workers that live");
+    }
 }
