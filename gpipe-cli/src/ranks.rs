@@ -36,7 +36,7 @@ pub fn alone(command: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
         // The first one's code counts: a launcher may end it when another fails before it has spoken.
         Some(launcher) if launcher.rank > 0 => Ok(()),
         Some(launcher) if launcher.ranks > 1 => Err(Fail::invalid(format!(
-            "gpipe {command} runs in one process, and {} started {}: start it without",
+            "gpipe {command} runs in one process, and {} started {}: start it without the launcher",
             launcher.name, launcher.ranks
         ))),
         _ => run(),

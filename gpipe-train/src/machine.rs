@@ -7,7 +7,7 @@ use std::{fs, thread};
 
 use gpipe_remat::Rates;
 use gpipe_tensor::ops::{self, Layout};
-use gpipe_tensor::{DeviceId, Host, InstructionSet, Tensor};
+use gpipe_tensor::{DeviceId, Host, InstructionSet, Tensor, find_cuda};
 
 use crate::error::{Error, Result};
 use crate::memory_limit::{MemoryLimit, kib_in, limits};
@@ -213,6 +213,15 @@ pub(crate) fn rates(rows: usize, width: usize, level: InstructionSet) -> Result<
         bytes: per_second(3 * BEYOND_CACHES * size_of::<f32>(), &|| ops::add(&c, &d))?,
         action: ACTION,
     })
+}
+
+/// Which of these are CUDA devices that this machine lacks.
+pub fn missing_gpus(ids: impl Iterator<Item = DeviceId>) -> BTreeSet<String> {
+    let here = find_cuda().map_or_else(|_| Vec::new(), |found| found.devices);
+    let is_missing = |id: &DeviceId| {
+        matches!(id, DeviceId::Cuda(_)) && !here.iter().any(|device| device.id == *id)
+    };
+    ids.filter(is_missing).map(|id| id.to_string()).collect()
 }
 
 #[cfg(test)]

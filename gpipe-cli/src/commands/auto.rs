@@ -149,7 +149,7 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
     {
         lines.push(format!(
             "advice      do not pipeline: with a copy of the model on each of {} workers, a step \
-                 would take about {} (--hosts 1 plans that)",
+                 would take about {} (--workers with --hosts 1 plans that)",
             of.workers().len(),
             basis.said_of(numbers::step_time(replicas))
         ));

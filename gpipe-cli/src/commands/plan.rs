@@ -134,8 +134,8 @@ fn show_setup(
     {
         warn(&format!("train would refuse this: {fault}"));
     }
-    for id in setup.missing_gpus() {
-        warn(&format!("train would refuse this: device {id} is not here"));
+    for fault in setup.lacks(config) {
+        warn(&format!("train would refuse this: {fault}"));
     }
     // The processor's speed says nothing of a GPU.
     let is_told = !matches!(speed, Speed::Estimate(_)) || !config.pipeline.devices.has_gpu();

@@ -32,7 +32,7 @@ pub fn progress(output: OutputArgs) -> impl FnMut(ProfileProgress) {
             ));
         }
         ProfileProgress::Unused { path, fault } => warn(&format!(
-            "{}: {fault}: it is not used; --profile measures again",
+            "{}: {fault}: it is not used; gpipe plan --profile measures again",
             path.display()
         )),
         _ => {}

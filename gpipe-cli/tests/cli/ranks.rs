@@ -325,7 +325,7 @@ fn ranks_that_would_each_follow_a_plan_of_their_own_are_told_of_one_for_all() {
         let errors = told.lines().filter(|line| line.starts_with("error: "));
         assert_eq!(errors.count(), 1, "{told}");
         assert!(
-            told.contains("start gpipe plan --auto --profile so"),
+            told.contains("run gpipe plan --auto --profile under the same launcher"),
             "{told}"
         );
     }

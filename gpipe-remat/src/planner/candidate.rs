@@ -1,6 +1,6 @@
 //! A candidate: a schedule kind, workers and a number of micro-batches, with the cut still open.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -29,6 +29,8 @@ pub(super) struct Candidate<'a> {
     pub bounds: Bounds<'a>,
     pub chooser: Chooser<'a>,
     chosen: RefCell<HashMap<StageKey, Option<Rc<StagePlan>>>>,
+    /// The effort of choices that no evaluation has counted yet, in simulated actions.
+    uncounted: Cell<u64>,
 }
 
 /// A stage, its layers from and to, and the memory of its worker.
@@ -64,6 +66,7 @@ impl<'a> Candidate<'a> {
             bounds: Bounds::new(request, &costed),
             chooser: Chooser::new(request, costed.clone(), schedule.clone()),
             chosen: RefCell::default(),
+            uncounted: Cell::default(),
             schedule,
             costed,
         }
@@ -125,6 +128,9 @@ impl<'a> Candidate<'a> {
         if let Some(known) = self.chosen.borrow().get(&key) {
             return known.clone();
         }
+        let effort = self.chooser.effort(part.len());
+        self.uncounted
+            .set(self.uncounted.get().saturating_add(effort));
         let chosen = self.chooser.choose(stage, part, limit).map(Rc::new);
         self.chosen.borrow_mut().insert(key, chosen.clone());
         chosen
@@ -142,7 +148,9 @@ impl<'a> Candidate<'a> {
         let worker = |stage: usize| workers[device_of[stage]];
         let places = || cut.iter().enumerate();
         let stages = places().map(|(stage, part)| self.stage(stage, part, worker(stage)));
-        let stages = stages.collect::<Option<Vec<_>>>()?;
+        let stages = stages.collect::<Option<Vec<_>>>();
+        *left = left.saturating_sub(self.uncounted.take());
+        let stages = stages?;
         let Some(follow) = &self.order.follow else {
             return self.timed(self.schedule.clone(), cut, workers, stages);
         };
@@ -159,6 +167,7 @@ impl<'a> Candidate<'a> {
         let schedule = Rc::new(follow(&self.schedule, &costs)?);
         let chooser = Chooser::new(self.request, self.costed.clone(), schedule.clone());
         let chosen = places().map(|(stage, part)| {
+            *left = left.saturating_sub(chooser.effort(part.len()));
             let limit = self.limit(worker(stage));
             chooser.choose(stage, part, limit).map(Rc::new)
         });

@@ -24,8 +24,10 @@ pub(super) fn is_small(candidate: &Candidate<'_>) -> bool {
         None => ways(candidate.layers() - 1, candidate.stages() - 1),
     };
     let orders = arrangements(candidate);
-    cuts.saturating_mul(orders) <= FEW
-        && candidate.actions().saturating_mul((cuts * orders) as u64) <= 2_000_000
+    let stages = candidate.stages();
+    let choices = candidate.chooser.effort(candidate.layers() / stages) * stages as u64;
+    let effort = candidate.actions().saturating_add(choices);
+    cuts.saturating_mul(orders) <= FEW && effort.saturating_mul((cuts * orders) as u64) <= 2_000_000
 }
 
 /// The best cut faster than `below`, within the effort left. `near` is a cut that may be close to it.

@@ -109,6 +109,23 @@ impl<'a> Chooser<'a> {
         self.peak(stage, part, kept).saturating_sub(saved)
     }
 
+    /// The effort of the choice for a stage of so many layers, in simulated actions; 0 where there is no search.
+    pub fn effort(&self, layers: usize) -> u64 {
+        /// Simulated actions that take about as long as the search looks at a run of layers.
+        const ACTIONS_A_RUN: u64 = 8;
+        let mut policies = self.request.policies.iter();
+        let is_searched = match self.request.workers.iter().any(|w| w.memory.is_some()) {
+            true => policies.any(|policy| matches!(policy, Policy::Budget(_))),
+            false => {
+                policies.any(|policy| matches!(policy, Policy::Budget(own) if own.0 < u64::MAX))
+            }
+        };
+        match is_searched && !self.is_small() {
+            true => (layers as u64).saturating_pow(2) * ACTIONS_A_RUN,
+            false => 0,
+        }
+    }
+
     /// Whether there is time for the exact choice everywhere.
     pub fn is_small(&self) -> bool {
         self.costed.times.work.len() <= 16

@@ -112,6 +112,9 @@ impl FromStr for Devices {
                     (name.trim(), Some(count.ok_or_else(error)?))
                 }
             };
+            if item.contains('+') {
+                return Err(format!("`{}`: write numbers without a sign", item.trim()));
+            }
             // `cuda:0,1,2` lists three CUDA devices.
             let id = match (last, name.parse()) {
                 (Some(DeviceId::Cuda(_)), Ok(ordinal)) => DeviceId::Cuda(ordinal),
@@ -187,6 +190,9 @@ mod tests {
             "0",
             "cpu,1",
             "cuda:0,-1",
+            "cuda:+1",
+            "cuda:0,+1",
+            "cpu*+2",
         ] {
             assert!(bad.parse::<Devices>().is_err(), "{bad}");
         }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use gpipe_report::numbers;
 use serde::Deserialize;
 
 use super::measurements::{FORMAT, Passes, Profile};
@@ -46,7 +47,10 @@ fn parse(bytes: &[u8], here: &Profile) -> std::result::Result<Profile, String> {
         ));
     }
     if profile.threads != here.threads {
-        return Err(format!("measured on {} threads", profile.threads));
+        return Err(format!(
+            "measured on {}",
+            numbers::counted(profile.threads as u64, "thread")
+        ));
     }
     let sizes = || profile.kinds.values().flatten();
     let numbers = sizes().flat_map(|size| size.times.iter().flat_map(Passes::seconds));

@@ -15,6 +15,7 @@ use super::hosts::{Hosts, Ranks};
 use crate::config::{Devices, FixedKeys, Named, TrainConfig};
 use crate::cost_import::CostFile;
 use crate::error::{Error, Result};
+use crate::machine;
 use crate::profile::{self, ProfileOptions, ProfileProgress, Speed};
 use crate::search_space::{ScheduleTable, SearchSpace, here, workers_for};
 use crate::setup;
@@ -101,8 +102,8 @@ impl Recommender {
         let launcher = Launcher::of_environment().filter(|launcher| launcher.ranks > 1);
         if let (Some(launcher), None, None) = (&launcher, options.ranks, &options.hosts) {
             return Err(Error::invalid(format!(
-                "--auto plans for the workers of one process, and {} started {}: start gpipe plan --auto --profile so, \
-                 which prints the flags of a run over these ranks",
+                "--auto plans for the workers of one process, and {} started {}: run gpipe plan --auto --profile under the \
+                 same launcher, which prints the flags of a run over these ranks",
                 launcher.name, launcher.ranks
             )));
         }
@@ -168,7 +169,16 @@ impl Recommender {
             Some(_) => None,
             None => {
                 let sizes = profile::sizes(batch, &space.micro_batches);
-                Some(Rc::new(Speed::of(config, profile, &sizes, progress)?))
+                let speed = Speed::of(config, profile, &sizes, progress)?;
+                let missing = machine::missing_gpus(config.pipeline.devices.listed());
+                if let (Speed::Estimate(_), Some(id)) = (&speed, missing.first()) {
+                    return Err(Error::invalid(format!(
+                        "device {id} is not here, and a processor's speed says nothing of a GPU: name the GPU that is planned \
+                         for, such as `pipeline.devices = cuda:h100*{}`",
+                        workers.len()
+                    )));
+                }
+                Some(Rc::new(speed))
             }
         };
         let cores = match (&speed, cores) {

@@ -218,6 +218,28 @@ fn a_size_of_images_that_does_not_fit_has_a_mend() {
     assert!(said.ends_with("`data.image_size = 64` fits"), "{said}");
 }
 
+/// The speed of this machine's processor says nothing of a GPU that is elsewhere: the mend is to name it.
+#[test]
+fn a_gpu_that_is_not_here_is_planned_for_by_its_name() {
+    let recommend = |devices: &str| {
+        let settings = [
+            Setting::new("model.name", "gpt-nano"),
+            Setting::new("model.blocks", 1),
+            Setting::new("pipeline.devices", devices),
+        ];
+        let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+        let profile = ProfileOptions::new(Path::new("none"));
+        let options = PlanningOptions::default();
+        let planner = Recommender::of_model(&config, &options, profile, &mut |_| {});
+        let planner = planner.map_err(|error| error.to_string())?;
+        Ok::<_, String>(planner.recommend().is_ok())
+    };
+    let said = recommend("cuda:99*2").unwrap_err();
+    assert!(said.starts_with("device cuda:99 is not here"), "{said}");
+    let mend = said.split("pipeline.devices = ").nth(1).unwrap();
+    assert_eq!(recommend(mend.trim_end_matches('`')), Ok(true), "{said}");
+}
+
 /// A plan has a micro-batch or more in each of the given groups, and its bytes are those of its run.
 #[test]
 fn groups_of_micro_batches_are_planned_with() {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use gpipe_remat::{Bytes, Policy};
+use gpipe_remat::{Bytes, Policy, StageMemory};
 use gpipe_report::numbers;
 use gpipe_tensor::{DeviceId, KnownGpu, find_cuda};
 
 use super::{Setup, input};
 use crate::config::{Named, TrainConfig};
 use crate::error::{Error, Result};
-use crate::machine;
+use crate::{machine, precision};
 
 impl Setup {
     /// Checks the predicted memory against `pipeline.memory`, this machine and its GPUs.
@@ -18,7 +18,7 @@ impl Setup {
     /// [`Error::Invalid`] if it does not fit; the message has the needed bytes.
     pub fn check_memory(&self, config: &TrainConfig) -> Result<()> {
         if let Some(limit) = config.pipeline.memory.bytes() {
-            let (worker, needed) = self.largest_worker();
+            let (worker, needed) = self.largest_worker(StageMemory::peak);
             if needed > limit {
                 let budget = self.fitting_budget(config, limit);
                 let budget = budget.map_or(String::new(), |budget| {
@@ -85,14 +85,14 @@ impl Setup {
         Ok(())
     }
 
-    /// The CUDA devices of stages that this machine lacks.
-    pub fn missing_gpus(&self) -> BTreeSet<String> {
-        let here = find_cuda().map_or_else(|_| Vec::new(), |found| found.devices);
-        let is_missing = |id: &&DeviceId| {
-            matches!(id, DeviceId::Cuda(_)) && !here.iter().any(|device| device.id == **id)
-        };
-        let missing = self.devices.iter().filter(is_missing);
-        missing.map(DeviceId::to_string).collect()
+    /// What this machine lacks for a run: CUDA devices of stages, and a processor's unit for bf16. Each as a fault.
+    pub fn lacks(&self, config: &TrainConfig) -> BTreeSet<String> {
+        let missing = machine::missing_gpus(self.devices.iter().copied()).into_iter();
+        let missing = missing.map(|id| format!("device {id} is not here"));
+        let host = precision::host(config, 1, precision::products(config, true));
+        missing
+            .chain(host.err().map(|fault| fault.to_string()))
+            .collect()
     }
 
     /// Bytes of the copies that a checkpoint is written from: the value of each parameter, and the optimizer states of those
@@ -141,11 +141,11 @@ impl Setup {
         here.map(|rank| rank % self.ranks).collect()
     }
 
-    /// The worker with the highest sum of peaks, and the sum.
-    fn largest_worker(&self) -> (usize, u64) {
+    /// The worker with the highest sum of these bytes, and the sum.
+    fn largest_worker(&self, bytes: fn(&StageMemory) -> u64) -> (usize, u64) {
         let mut workers = vec![0_u64; self.schedule.devices()];
         for (memory, &worker) in self.memory.iter().zip(self.schedule.device_of()) {
-            workers[worker] = workers[worker].saturating_add(memory.peak());
+            workers[worker] = workers[worker].saturating_add(bytes(memory));
         }
         let workers = workers.into_iter().enumerate();
         workers.max_by_key(|&(_, needed)| needed).unwrap_or((0, 0))
@@ -153,7 +153,8 @@ impl Setup {
 
     /// The budget of each stage with which every worker keeps to the limit, if there is one.
     fn fitting_budget(&self, config: &TrainConfig, limit: u64) -> Option<Policy> {
-        if !self.trains {
+        // No budget helps where the bytes that are always there do not fit.
+        if !self.trains || self.largest_worker(StageMemory::fixed).1 > limit {
             return None;
         }
         let stages = self.schedule.stages() / self.schedule.devices();
@@ -161,7 +162,7 @@ impl Setup {
         let mut other = config.clone();
         other.pipeline.remat = Named::of(budget);
         let found = Self::new(&other).ok()?;
-        (found.largest_worker().1 <= limit).then_some(budget)
+        (found.largest_worker(StageMemory::peak).1 <= limit).then_some(budget)
     }
 }
 

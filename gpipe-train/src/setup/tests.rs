@@ -2,6 +2,7 @@
 
 use gpipe_remat::{OutputStage, Rates};
 use gpipe_sched::{InMemory, World};
+use gpipe_tensor::Precision;
 
 use super::Setup;
 use crate::config::{Overrides, Setting, TrainConfig};
@@ -26,6 +27,34 @@ fn the_memory_of_forward_passes_is_that_of_the_values() {
     assert!(forward.memory[0].fixed() == values && fixed > 3 * values);
     let assembled = forward.assemble_to(&config, |last, _| OutputStage::new(last));
     assert_eq!(assembled.unwrap().devices[0].live_bytes(), values);
+}
+
+/// What a run would be refused for is known before.
+#[test]
+fn what_this_machine_lacks_is_known_before_a_run() {
+    let lacks = |set: &[&str]| {
+        let config = resolved(&[&["model.blocks=1", "pipeline.stages=1"], set].concat());
+        let setup = Setup::new(&config).unwrap();
+        let lacks: Vec<String> = setup.lacks(&config).into_iter().collect();
+        let assembled = setup.assemble(&config);
+        (lacks, assembled.err().map(|error| error.to_string()))
+    };
+    assert_eq!(lacks(&[]), (vec![], None));
+    let (bf16, refused) = lacks(&["run.dtype=bf16"]);
+    assert_eq!(bf16.is_empty(), Precision::Bf16.is_available(), "{bf16:?}");
+    assert_eq!(bf16.first(), refused.as_ref());
+    let (gpu, refused) = lacks(&["pipeline.devices=cuda:99"]);
+    assert_eq!(gpu, ["device cuda:99 is not here"]);
+    assert!(refused.is_some());
+}
+
+/// A cost model that does not know a layer is named.
+#[test]
+fn a_cost_model_without_a_formula_is_named() {
+    let config = resolved(&["model.name=resnet18", "pipeline.cost_model=lingvo"]);
+    let said = Setup::new(&config).err().unwrap().to_string();
+    let named = "`pipeline.cost_model = lingvo`: Lingvo has no cost formula for ";
+    assert!(said.starts_with(named), "{said}");
 }
 
 /// Replicas are started as processes: one alone assembles none.

@@ -161,14 +161,20 @@ fn fits(in_flight: &InFlight, chain: &Chain<'_>, available: u64, state: &State) 
 fn thin(states: &mut Vec<State>, most: usize) {
     states.sort_by_key(|s| (s.work, s.held, s.back, s.forward));
     let mut kept: Vec<State> = Vec::with_capacity(states.len());
+    // Few outputs: those of a kept layer, and none.
+    let mut fronts: Vec<(u64, Front)> = Vec::new();
     for state in states.drain(..) {
-        let beaten = kept.iter().any(|other| {
-            other.output == state.output
-                && other.held <= state.held
-                && other.back <= state.back
-                && other.forward <= state.forward
+        let known = fronts
+            .iter()
+            .position(|(output, _)| *output == state.output);
+        let place = known.unwrap_or_else(|| {
+            fronts.push((state.output, Front::default()));
+            fronts.len() - 1
         });
-        if !beaten {
+        if fronts[place]
+            .1
+            .admits([state.held, state.back, state.forward])
+        {
             kept.push(state);
         }
     }
@@ -178,6 +184,32 @@ fn thin(states: &mut Vec<State>, most: usize) {
         kept = kept.into_iter().step_by(every).chain(last).collect();
     }
     *states = kept;
+}
+
+/// Bytes held, of the backward and of the forward passes, none of which are at least another's in all three: by the bytes
+/// held, ascending.
+#[derive(Default)]
+struct Front(Vec<[u64; 3]>);
+
+impl Front {
+    /// Adds these bytes unless others are at most as many in all three.
+    fn admits(&mut self, new: [u64; 3]) -> bool {
+        let [held, back, forward] = new;
+        let end = self.0.partition_point(|other| other[0] <= held);
+        // Those that hold nearly as much have the smallest peaks.
+        let mut fewer = self.0[..end].iter().rev();
+        if fewer.any(|other| other[1] <= back && other[2] <= forward) {
+            return false;
+        }
+        let first = self.0.partition_point(|other| other[0] < held);
+        let mut at = 0;
+        self.0.retain(|other| {
+            at += 1;
+            at <= first || other[1] < back || other[2] < forward
+        });
+        self.0.insert(first, new);
+        true
+    }
 }
 
 /// The runs that led to a state at the end.
@@ -198,4 +230,57 @@ fn trace(places: &[Vec<State>], first: usize, index: usize) -> Choice {
     }
     runs.reverse();
     Choice { runs, work, held }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every state that an earlier one does not beat is kept, and no other.
+    #[test]
+    fn dominated_states_are_dropped() {
+        let mut seed = 1_u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        let mut dropped = 0;
+        for round in 0..400 {
+            let is_alike = round % 2 == 0;
+            let states = (0..random(60)).map(|before| {
+                let back = random(12);
+                State {
+                    work: random(6),
+                    held: random(12),
+                    output: random(2),
+                    forward: if is_alike { back } else { random(12) },
+                    back,
+                    start: 0,
+                    kept: true,
+                    before: before as usize,
+                }
+            });
+            let mut states: Vec<State> = states.collect();
+            let mut sorted = states.clone();
+            sorted.sort_by_key(|s| (s.work, s.held, s.back, s.forward));
+            let mut expected: Vec<State> = Vec::new();
+            for state in sorted {
+                let beats = |other: &State| {
+                    other.output == state.output
+                        && other.held <= state.held
+                        && other.back <= state.back
+                        && other.forward <= state.forward
+                };
+                match expected.iter().any(beats) {
+                    true => dropped += 1,
+                    false => expected.push(state),
+                }
+            }
+            thin(&mut states, usize::MAX);
+            let numbers =
+                |states: &[State]| states.iter().map(|s| s.before).collect::<Vec<usize>>();
+            assert_eq!(numbers(&states), numbers(&expected));
+        }
+        assert!(dropped > 1000, "{dropped}");
+    }
 }
