@@ -112,5 +112,5 @@ fn the_search_for_what_is_kept_counts_as_effort() {
     assert_eq!(free, again);
     // Each stage is searched once.
     let [first, second] = spent(Some(1 << 30));
-    assert_eq!((first, second), (free + 2 * 8 * 100 * 100, free));
+    assert_eq!((first, second), (free + 2 * 2 * 100 * 100, free));
 }

@@ -109,10 +109,10 @@ impl<'a> Chooser<'a> {
         self.peak(stage, part, kept).saturating_sub(saved)
     }
 
-    /// The effort of the choice for a stage of so many layers, in simulated actions; 0 where there is no search.
+    /// The effort of the choice for a stage of this number of layers, in simulated actions; 0 where there is no search.
     pub fn effort(&self, layers: usize) -> u64 {
         /// Simulated actions that take about as long as the search looks at a run of layers.
-        const ACTIONS_A_RUN: u64 = 8;
+        const ACTIONS_A_RUN: u64 = 2;
         let mut policies = self.request.policies.iter();
         let is_searched = match self.request.workers.iter().any(|w| w.memory.is_some()) {
             true => policies.any(|policy| matches!(policy, Policy::Budget(_))),
