@@ -11,7 +11,7 @@ use gpipe_train::{TrainConfig, printable, quoted};
 use super::profile;
 use crate::args::{OutputArgs, PlanArgs, TrainArgs};
 use crate::fail::Result;
-use crate::output::{print, table_within, tell, terminal_width};
+use crate::output::{print, table_within, tell, telling, terminal_width};
 
 /// Applies the recommended plan to the configuration of `gpipe train`.
 pub fn choose(args: &TrainArgs, config: &TrainConfig, output: OutputArgs) -> Result<TrainConfig> {
@@ -21,7 +21,7 @@ pub fn choose(args: &TrainArgs, config: &TrainConfig, output: OutputArgs) -> Res
     planning.fixed = args.settings.fixed()?;
     let recommender =
         Recommender::of_model(config, &planning, options, &mut profile::progress(output))?;
-    let answer = recommender.recommend()?;
+    let answer = recommend(&recommender, output)?;
     if !output.quiet {
         let keys = recommender.settings(&answer.plan, config)?;
         let command = format!("gpipe train {}", args.settings.with(&keys));
@@ -31,6 +31,15 @@ pub fn choose(args: &TrainArgs, config: &TrainConfig, output: OutputArgs) -> Res
     Ok(recommender.apply(&answer.plan, config)?)
 }
 
+/// The recommended plan; says so where the search takes seconds.
+fn recommend(recommender: &Recommender, output: OutputArgs) -> Result<CertifiedPlan> {
+    let search = || recommender.recommend();
+    Ok(match output.quiet {
+        true => search(),
+        false => telling("searching for the plan with the shortest step", search),
+    }?)
+}
+
 /// Prints the recommended plan of `gpipe plan` and its certificate.
 pub fn show(
     args: &PlanArgs,
@@ -38,7 +47,7 @@ pub fn show(
     config: &TrainConfig,
     output: OutputArgs,
 ) -> Result<()> {
-    let answer = recommender.recommend()?;
+    let answer = recommend(recommender, output)?;
     if output.json {
         return print(&event(recommender, &answer).to_json()?);
     }

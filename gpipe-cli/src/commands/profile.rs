@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use gpipe_remat::{ModelCosts, Work};
+use gpipe_remat::ModelCosts;
 use gpipe_report::{Event, MeasuredLink, numbers};
 use gpipe_train::links;
-use gpipe_train::profile::{Measured, ProfileProgress, Speed};
+use gpipe_train::profile::{ProfileProgress, Speed, table_of};
 
 use super::RUNS;
 use crate::args::OutputArgs;
 use crate::fail::Result;
-use crate::output::{print, table_within, tell, terminal_width, warn};
+use crate::output::{print, tell, terminal_width, warn};
 
 /// The path of the profile: next to the configuration file, or in the folder of runs.
 pub fn path(config_file: Option<&Path>) -> PathBuf {
@@ -66,66 +66,28 @@ pub fn show(speed: &Speed, costs: &ModelCosts, workers: usize, output: OutputArg
     let Speed::Measured(measured) = speed else {
         return Ok(());
     };
-    show_measured(measured, costs, workers, output)
-}
-
-fn show_measured(
-    measured: &Measured,
-    costs: &ModelCosts,
-    workers: usize,
-    output: OutputArgs,
-) -> Result<()> {
     let threads = (measured.threads() / workers.max(1)).max(1);
     let samples = costs.samples(0);
-    let mut rows = Vec::new();
-    let (mut all, mut all_flops, mut all_layers) = ([0.0; 4], 0, 0);
-    for kind in measured.kinds(costs, threads) {
-        let Work {
-            forward,
-            input_grad,
-            weight_grad,
-            update,
-            ..
-        } = kind.work;
-        let seconds = [forward, input_grad, weight_grad, update];
-        for (sum, seconds) in all.iter_mut().zip(seconds) {
-            *sum += seconds * kind.layers as f64;
-        }
-        all_flops += kind.flops * kind.layers as u64;
-        all_layers += kind.layers;
-        rows.push(row(&kind.layer, kind.layers, kind.flops, seconds));
-        if output.json {
+    let kinds = measured.kinds(costs, threads);
+    if output.json {
+        return kinds.into_iter().try_for_each(|kind| {
             let event = Event::Profile {
                 layer: kind.layer,
                 layers: kind.layers,
                 samples,
                 threads,
                 flops: kind.flops,
-                forward_seconds: forward,
-                input_grad_seconds: input_grad,
-                weight_grad_seconds: weight_grad,
-                update_seconds: update,
+                forward_seconds: kind.work.forward,
+                input_grad_seconds: kind.work.input_grad,
+                weight_grad_seconds: kind.work.weight_grad,
+                update_seconds: kind.work.update,
             };
-            print(&event.to_json()?)?;
-        }
+            print(&event.to_json()?)
+        });
     }
-    if output.json {
-        return Ok(());
-    }
-    rows.push(row("all", all_layers, all_flops, all));
-    let heading = [
-        "layer",
-        "",
-        "FLOPs",
-        "F ms",
-        "I ms",
-        "W ms",
-        "GFLOP/s",
-        "update ms",
-    ];
-    let text = table_within(terminal_width(), &heading, &["layer"], &rows);
     print(&format!(
-        "{text}micro-batches of {samples} on {threads} of {} threads; {:.1} µs overhead per action; {}\n",
+        "{}micro-batches of {samples} on {threads} of {} threads; {:.1} µs overhead per action; {}\n",
+        table_of(&kinds, terminal_width()),
         measured.threads(),
         1e6 * measured.action_seconds(),
         measured.path().display()
@@ -141,25 +103,4 @@ pub fn show_links(links: &[MeasuredLink], output: OutputArgs) -> Result<()> {
         false if links.is_empty() => Ok(()),
         false => print(&links::table_of(links)),
     }
-}
-
-/// A row of the table; recomputation takes as long as the forward pass and has no column.
-fn row(name: &str, count: usize, flops: u64, seconds: [f64; 4]) -> Vec<String> {
-    let milliseconds = |seconds: f64| format!("{:.3}", 1e3 * seconds);
-    let [forward, input_grad, weight_grad, update] = seconds;
-    let passes = forward + input_grad + weight_grad;
-    let rate = match passes > 0.0 {
-        true => format!("{:.1}", flops as f64 / passes / 1e9),
-        false => String::new(),
-    };
-    vec![
-        name.to_owned(),
-        format!("×{count}"),
-        numbers::short(flops as f64),
-        milliseconds(forward),
-        milliseconds(input_grad),
-        milliseconds(weight_grad),
-        rate,
-        milliseconds(update),
-    ]
 }

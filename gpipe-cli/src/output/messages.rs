@@ -2,6 +2,9 @@
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use gpipe_train::printable;
 
@@ -26,6 +29,23 @@ pub fn tell(text: &str) {
         return;
     }
     let _ = writeln!(anstream::stderr().lock(), "{}", harmless(text.trim_end()));
+}
+
+/// Does some work, and prints this message if it takes more than two seconds.
+pub fn telling<T>(text: &str, work: impl FnOnce() -> T) -> T {
+    let (done, is_done) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let wait = move || {
+            if is_done.recv_timeout(Duration::from_secs(2)) == Err(RecvTimeoutError::Timeout) {
+                tell(text);
+            }
+        };
+        // Where no thread can be started, nothing is said.
+        let _ = thread::Builder::new().spawn_scoped(scope, wait);
+        let result = work();
+        drop(done);
+        result
+    })
 }
 
 /// Prints a warning of one line to stderr.

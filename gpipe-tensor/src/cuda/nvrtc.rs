@@ -9,13 +9,15 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::panic::resume_unwind;
+use std::thread;
 
 use libloading::{Library, Symbol};
 
 use super::cubin::{Usage, usage};
 use super::entry::{Form, Param, THREADS};
 use super::image::is_whole;
-use super::occupancy::{GENERATIONS, dynamic_shared, fewest};
+use super::occupancy::{GENERATIONS, Generation, dynamic_shared, fewest};
 
 /// Kernels whose threads access 16 bytes by one instruction.
 const PACKED: [&str; 19] = [
@@ -114,6 +116,20 @@ fn compile(nvrtc: &Library, source: &str, device: &str) -> Compiled {
     Compiled { ptx, cubin, log }
 }
 
+/// Compiles the source for every generation, each on a thread: one takes most of a minute.
+fn compile_all(nvrtc: &Library, source: &str) -> Vec<Compiled> {
+    thread::scope(|scope| {
+        let start = |generation: &'static Generation| {
+            scope.spawn(|| compile(nvrtc, source, generation.name))
+        };
+        let threads: Vec<_> = GENERATIONS.iter().map(start).collect();
+        let compiled = threads.into_iter().map(|thread| thread.join());
+        compiled
+            .map(|compiled| compiled.unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    })
+}
+
 /// A text about the program, without the zero at its end.
 ///
 /// # Safety
@@ -200,9 +216,9 @@ fn every_kernel_compiles_for_every_device_with_the_tables_parameters() {
     let wanted: BTreeMap<String, Vec<String>> = wanted.collect();
     let source = super::source::source();
     let mut lines = String::new();
-    for (place, generation) in GENERATIONS.iter().enumerate() {
+    let compiled = compile_all(&nvrtc, &source);
+    for (place, (generation, compiled)) in GENERATIONS.iter().zip(compiled).enumerate() {
         let device = generation.name;
-        let compiled = compile(&nvrtc, &source, device);
         assert_eq!(parameters(&compiled.ptx), wanted, "{device}");
         for name in PACKED
             .iter()

@@ -15,7 +15,9 @@ mod operations;
 mod options;
 mod sizes;
 mod speed;
+mod table;
 
 pub use options::{ProfileOptions, ProfileProgress};
 pub(crate) use sizes::sizes;
 pub use speed::{KindTimes, Measured, Modelled, Peaks, Speed};
+pub use table::table_of;
