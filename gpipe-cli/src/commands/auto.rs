@@ -11,7 +11,7 @@ use gpipe_train::{TrainConfig, printable, quoted};
 use super::profile;
 use crate::args::{OutputArgs, PlanArgs, TrainArgs};
 use crate::fail::Result;
-use crate::output::{print, table_within, tell, telling, terminal_width};
+use crate::output::{print, table_within, tell, tell_if_slow, terminal_width};
 
 /// Applies the recommended plan to the configuration of `gpipe train`.
 pub fn choose(args: &TrainArgs, config: &TrainConfig, output: OutputArgs) -> Result<TrainConfig> {
@@ -36,7 +36,7 @@ fn recommend(recommender: &Recommender, output: OutputArgs) -> Result<CertifiedP
     let search = || recommender.recommend();
     Ok(match output.quiet {
         true => search(),
-        false => telling("searching for the plan with the shortest step", search),
+        false => tell_if_slow("searching for the plan with the shortest step", search),
     }?)
 }
 

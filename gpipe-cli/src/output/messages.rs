@@ -32,7 +32,7 @@ pub fn tell(text: &str) {
 }
 
 /// Does some work, and prints this message if it takes more than two seconds.
-pub fn telling<T>(text: &str, work: impl FnOnce() -> T) -> T {
+pub fn tell_if_slow<T>(text: &str, work: impl FnOnce() -> T) -> T {
     let (done, is_done) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let wait = move || {

@@ -6,4 +6,4 @@ pub mod style;
 
 pub use console::{Console, print, terminal_width};
 pub use gpipe_train::text_table::{table, table_within};
-pub use messages::{is_silent, silence, tell, telling, warn};
+pub use messages::{is_silent, silence, tell, tell_if_slow, warn};

@@ -113,13 +113,12 @@ impl<'a> Chooser<'a> {
     pub fn effort(&self, layers: usize) -> u64 {
         /// Simulated actions that take about as long as the search looks at a run of layers.
         const ACTIONS_A_RUN: u64 = 2;
-        let mut policies = self.request.policies.iter();
-        let is_searched = match self.request.workers.iter().any(|w| w.memory.is_some()) {
-            true => policies.any(|policy| matches!(policy, Policy::Budget(_))),
-            false => {
-                policies.any(|policy| matches!(policy, Policy::Budget(own) if own.0 < u64::MAX))
-            }
-        };
+        let request = self.request;
+        let is_limited = request.workers.iter().any(|worker| worker.memory.is_some());
+        let is_searched = request
+            .policies
+            .iter()
+            .any(|policy| matches!(policy, Policy::Budget(own) if is_limited || own.0 < u64::MAX));
         match is_searched && !self.is_small() {
             true => (layers as u64).saturating_pow(2) * ACTIONS_A_RUN,
             false => 0,

@@ -199,15 +199,12 @@ impl Setup {
         let before = pipeline.before.get();
 
         // Those of all replicas, which have one cut.
-        let prices =
-            costs
-                .prices(&layers, *pipeline.cost_model)
-                .map_err(|error| match *pipeline.cost_model {
-                    CostModel::Lingvo => {
-                        Error::invalid(format!("`pipeline.cost_model = lingvo`: {error}"))
-                    }
-                    _ => Error::input(error),
-                })?;
+        let cost_model = *pipeline.cost_model;
+        let prices = costs.prices(&layers, cost_model);
+        let prices = prices.map_err(|error| match cost_model {
+            CostModel::Lingvo => Error::invalid(format!("`pipeline.cost_model = lingvo`: {error}")),
+            _ => Error::input(error),
+        })?;
         let costs = costs.on_replica(replica, replicas).map_err(Error::input)?;
         let partition = cut_and_schedule::cut_behind(before, &pipeline.partition, &prices, stages)?;
         let behind = |before| costs.clone().with_before(before, &layers, input(config));
