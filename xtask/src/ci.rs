@@ -30,8 +30,13 @@ fn asked(mut steps: Vec<Step>, only: &[String]) -> anyhow::Result<Vec<Step>> {
 /// Runs the steps in order, stops at the first that fails, and says how long each took.
 pub fn run(shell: &Shell, root: &Path, flags: &Ci) -> anyhow::Result<()> {
     let mut steps = asked(steps(&Tree::read(root)?, root)?, &flags.only)?;
-    steps.retain(|step| !(flags.no_test && step.name == "test"));
-    anyhow::ensure!(!steps.is_empty(), "--no-test leaves no step");
+    let left_out = |step: &Step| {
+        (flags.no_test && step.name == "test")
+            || (flags.static_checks && !step.is_static())
+            || (flags.no_static_checks && step.is_static())
+    };
+    steps.retain(|step| !left_out(step));
+    anyhow::ensure!(!steps.is_empty(), "no step is left of those asked for");
     if flags.list {
         for step in &steps {
             println!("{}", step.name);

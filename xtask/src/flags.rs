@@ -18,6 +18,10 @@ xflags::xflags! {
             optional --list
             /// Leaves out the tests that `cargo test --workspace` runs.
             optional --no-test
+            /// Runs only the steps that run nothing they build: formatting, lints, types and documentation.
+            optional --static-checks
+            /// Leaves those out.
+            optional --no-static-checks
             /// Runs only the steps whose name starts with this; may be repeated.
             repeated --only name: String
         }

@@ -30,7 +30,7 @@ use summary::PARTS;
 /// Packs the programs, says what is known of the kernels without a GPU, or runs the checks.
 pub fn run(shell: &Shell, root: &Path, flags: &Gpu) -> anyhow::Result<()> {
     if flags.archive || flags.check {
-        let packed = archive::run(shell, root, flags.profile.as_deref())?;
+        let packed = archive::run(shell, root, flags.profile.as_deref(), flags.check)?;
         return match flags.check {
             true => trial::run(shell, &packed),
             false => Ok(()),
@@ -50,7 +50,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Gpu) -> anyhow::Result<()> {
 pub fn check(shell: &Shell, flags: &Gpu) -> anyhow::Result<()> {
     let programs = match &flags.programs {
         Some(folder) => Programs::in_folder(&std::path::absolute(folder)?),
-        None => Programs::build(shell, flags.profile.as_deref())?,
+        None => Programs::build(shell, flags.profile.as_deref(), false)?,
     };
     let parts = parts(flags.only.as_deref())?;
     let out = flags.out.clone().unwrap_or_else(|| "results.md".into());

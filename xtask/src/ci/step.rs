@@ -56,6 +56,20 @@ impl Step {
         self
     }
 
+    /// Whether it runs nothing that it builds: it reads, lints, checks types or writes documentation.
+    pub fn is_static(&self) -> bool {
+        match &self.what {
+            What::Tidy | What::Deny | What::Package | What::Systems => true,
+            What::Arm | What::Example(..) => false,
+            What::Cargo { arguments, .. } => {
+                let command = arguments.iter().find(|argument| !argument.starts_with('+'));
+                let is =
+                    |command: &String| matches!(&**command, "fmt" | "clippy" | "check" | "doc");
+                command.is_some_and(is)
+            }
+        }
+    }
+
     pub fn run(&self, shell: &Shell, root: &Path) -> anyhow::Result<()> {
         match &self.what {
             What::Tidy => tidy::run(root),

@@ -134,8 +134,8 @@ fn has_nvrtc() -> bool {
     env::var_os("GPIPE_NVRTC").is_some()
 }
 
-/// A check with the oldest compiler that is promised, where it is installed; elsewhere the lint among
-/// [`LINTS`] stands for it.
+/// A check of what users build with the oldest compiler that is promised, where it is installed. For tests, and elsewhere,
+/// the lint among [`LINTS`] stands for it.
 fn minimum_version(tree: &Tree) -> anyhow::Result<Option<Step>> {
     let manifest: Table = tree
         .files
@@ -159,7 +159,7 @@ fn minimum_version(tree: &Tree) -> anyhow::Result<Option<Step>> {
             let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
             Step::cargo(
                 "minimum version",
-                &format!("+{toolchain} check --workspace --all-targets --target-dir"),
+                &format!("+{toolchain} check --workspace --target-dir"),
             )
             .argument(format!("{target}/minimum"))
         }),
@@ -296,6 +296,20 @@ mod tests {
             "example gpipe-partition cuts",
         ] {
             assert!(names.contains(&name), "{name} among {names:?}");
+        }
+        for (name, is_static) in [
+            ("tidy", true),
+            ("clippy", true),
+            ("cuda docs", true),
+            ("alone gpipe-sched", true),
+            ("other systems", true),
+            ("test", false),
+            ("build examples", false),
+            ("arm gpipe-tensor", false),
+            ("dist", false),
+        ] {
+            let step = steps.iter().find(|step| step.name == name).unwrap();
+            assert_eq!(step.is_static(), is_static, "{name}");
         }
     }
 }

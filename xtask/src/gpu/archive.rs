@@ -42,14 +42,19 @@ pub struct Packed {
     pub folder: PathBuf,
 }
 
-/// Packs the programs, built in a profile of cargo, to target/gpu.
+/// Packs the programs, built in a profile of cargo, to target/gpu; `emulated` as [`Programs::build`] takes it.
 ///
 /// # Errors
 /// If one cannot be built or stripped, they are too large, or the archive cannot be written.
-pub fn run(shell: &Shell, root: &Path, profile: Option<&str>) -> anyhow::Result<Packed> {
+pub fn run(
+    shell: &Shell,
+    root: &Path,
+    profile: Option<&str>,
+    emulated: bool,
+) -> anyhow::Result<Packed> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let folder = std::path::absolute(target)?.join("gpu");
-    let files = collect(shell, &Programs::build(shell, profile)?)?;
+    let files = collect(shell, &Programs::build(shell, profile, emulated)?)?;
     let bytes: usize = files.values().map(|file| file.bytes.len()).sum();
     let name = format!("gpipe-gpu-{}", env!("CARGO_PKG_VERSION"));
     let archive = pack(&name, &files)?;

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
-use super::programs::Missing;
+use super::programs::{EMULATED, Missing, built, executable};
 use crate::bench::table::table;
 
 /// The step: GPT-2 of 124 million parameters with 32 samples of 1,024 tokens in bf16, in one micro-batch on one device.
@@ -62,10 +62,10 @@ pub fn run(
     };
     let lines = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let compiled = read_compiled(&lines)?;
-    // Together with the other crates, as the programs for a host with a GPU are built.
-    let launches = "run --quiet --features cuda --example launches --";
-    let launches = launches.split(' ');
-    let said = cmd!(shell, "cargo {launches...} {STEP...}").read()?;
+    let example = ["--example", "launches"];
+    let built = built(shell, &[&EMULATED[..], &example].concat())?;
+    let launches = executable(&built, "launches")?;
+    let said = cmd!(shell, "{launches} {STEP...}").read()?;
     let rows = said.lines().map(row).collect::<anyhow::Result<Vec<_>>>()?;
     let text = table(&drawn(rows, &compiled), true);
     match out {

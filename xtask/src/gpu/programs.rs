@@ -28,6 +28,9 @@ impl std::fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
+/// Arguments of cargo with which programs take the libraries that the tests on emulated GPUs have been built with.
+pub const EMULATED: [&str; 3] = ["--workspace", "--features", "emulated"];
+
 /// Where they are.
 pub struct Programs {
     /// The program itself.
@@ -61,16 +64,19 @@ impl Programs {
         ]
     }
 
-    /// Builds them in a profile of cargo, or in that of releases.
-    pub fn build(shell: &Shell, profile: Option<&str>) -> anyhow::Result<Self> {
-        let profile = profile.unwrap_or("release");
+    /// Builds them in a profile of cargo, or in that of releases; to be tried on emulated GPUs, with the
+    /// [libraries of the tests there](EMULATED).
+    pub fn build(shell: &Shell, profile: Option<&str>, emulated: bool) -> anyhow::Result<Self> {
+        let profile = ["--profile", profile.unwrap_or("release")];
+        let features: &[&str] = match emulated {
+            true => &EMULATED,
+            false => &["--features", "cuda"],
+        };
         // At once: what tests depend on switches on features, with which everything would be built a second time.
-        let targets = "--bin gpipe --test cuda --bench products --bench launches".split(' ');
-        let built = cmd!(
-            shell,
-            "cargo build {targets...} --profile {profile} --features cuda --message-format json-render-diagnostics"
-        );
-        let built = built.read()?;
+        let targets = ["--bin", "gpipe", "--test", "cuda"];
+        let benches = ["--bench", "products", "--bench", "launches"];
+        let arguments = [&profile, features, &targets, &benches].concat();
+        let built = built(shell, &arguments)?;
         Ok(Self {
             gpipe: executable(&built, "gpipe")?,
             operations: executable(&built, "cuda")?,
@@ -110,8 +116,14 @@ fn reason(lines: &str) -> anyhow::Result<Option<String>> {
     Ok(Some("`gpipe devices` lists none".into()))
 }
 
+/// What `cargo build` says of what it has made.
+pub fn built(shell: &Shell, arguments: &[&str]) -> anyhow::Result<String> {
+    let format = ["--message-format", "json-render-diagnostics"];
+    Ok(cmd!(shell, "cargo build {arguments...} {format...}").read()?)
+}
+
 /// The file that cargo says it has made of a target.
-fn executable(messages: &str, target: &str) -> anyhow::Result<PathBuf> {
+pub fn executable(messages: &str, target: &str) -> anyhow::Result<PathBuf> {
     let mut made = messages.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
         let is_it = message["target"]["name"] == target;
