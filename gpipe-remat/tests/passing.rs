@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use gpipe_layers::layers::{Layout, Linear};
 use gpipe_layers::{
-    Cost, Error, Flow, Layer, Loss, Memory, Optimizer, Origin, Param, PassContext, Pending, Result,
-    Saved, Sgd, TensorSet, check,
+    Cost, CostModel, Error, Flow, Layer, Loss, Memory, Optimizer, Origin, Param, PassContext,
+    Pending, Result, Saved, Sgd, TensorSet, check,
 };
 use gpipe_remat::{
     Assembled, Assembly, Bytes, ModelCosts, ParameterBytes, Policy, RematPlan, Target,
@@ -375,4 +375,47 @@ fn the_layers_keep_their_promises() {
         check::bytes(layer, &cx, &x).unwrap();
         check::split(layer, &cx, &x).unwrap();
     }
+}
+
+/// Takes up to two tensors and keeps the first.
+struct First;
+
+impl Layer for First {
+    fn name(&self) -> &str {
+        "first"
+    }
+
+    fn arity(&self) -> usize {
+        2
+    }
+
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        Ok(Cost::new(inputs[..1].to_vec()))
+    }
+
+    fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
+        Ok((x.into_iter().take(1).collect(), Saved::default()))
+    }
+
+    fn input_grad(&self, _saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        Ok((dy, Pending::default()))
+    }
+
+    fn weight_grad(&mut self, _pending: Pending) -> Result<()> {
+        Ok(())
+    }
+
+    fn params(&mut self, _visit: &mut dyn FnMut(&mut Param)) {}
+}
+
+#[test]
+fn a_layer_that_takes_fewer_tensors_than_it_could_has_a_price() {
+    let layers: Vec<Box<dyn Layer>> = vec![
+        Box::new(Linear::new("in", WIDTH, WIDTH, Layout::OutIn)),
+        Box::new(First),
+    ];
+    let samples = micro_batches(BATCH, MICRO_BATCHES).unwrap();
+    let costs = ModelCosts::new(&layers, &samples, |n| vec![Flow::f32([n, WIDTH])]).unwrap();
+    let prices = costs.prices(&layers, CostModel::Complete).unwrap();
+    assert_eq!(prices[1], 0);
 }

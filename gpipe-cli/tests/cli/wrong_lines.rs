@@ -32,6 +32,8 @@ const LINES: &[&str] = &[
     "train --freeze h.(",
     "train --freeze model.layers",
     "train --freeze transformer --stages 2",
+    "train --model resnet18 --data synthetic --freeze weight|bias",
+    "train --model resnet18 --data synthetic --freeze layers",
     "train --lora 0 --lora-alpha 16",
     "train --lora 8 --lora-targets q_proj",
     "train --lora 8 --lora-dropout 1",

@@ -343,7 +343,8 @@ impl ModelCosts {
         for (samples, costed) in &self.layers {
             let times = self.sizes.iter().filter(|size| *size == samples).count() as u64;
             for (index, (total, layer)) in prices.iter_mut().zip(layers).enumerate() {
-                let inputs = &costed.flows[index][..self.arity(index)];
+                let flow = &costed.flows[index];
+                let inputs = &flow[..self.arity(index).min(flow.len())];
                 let price = match (self.owes_gradients(index + 1), model) {
                     (true, _) => model.price(layer.as_ref(), inputs)?,
                     (false, CostModel::Complete) => costed.costs[index].forward,

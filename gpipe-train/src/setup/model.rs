@@ -99,9 +99,11 @@ fn freeze_parameters(layers: &mut [Box<dyn Layer>], config: &TrainConfig) -> Res
     for layer in layers {
         layer.params(&mut |param| {
             param.frozen |= pattern.matches(&param.name);
-            match param.frozen {
-                true => frozen += 1,
-                false => others.push(param.name.clone()),
+            match param.kind {
+                _ if param.frozen => frozen += 1,
+                // Follows the data, and has no gradient.
+                Kind::Statistic => {}
+                Kind::Matrix | Kind::Vector => others.push(param.name.clone()),
             }
         });
     }
