@@ -183,6 +183,8 @@ fn what_is_no_training_goes_on_without_graphs() {
         "2",
         "--eval-every",
         "2",
+        "--data",
+        "text",
     ];
     let common = [&common[..], &LONGER].concat();
     let single = [&common[..], &[SINGLE]].concat();
@@ -209,8 +211,6 @@ const GRAIN: u64 = 8 << 10;
 #[test]
 fn graphs_need_no_memory_that_single_launches_do_not() {
     let Some(place) = Place::new() else { return };
-    let text: String = (100..200).map(|n| format!("{n} pipes drain. ")).collect();
-    std::fs::write(place.path("text"), text).expect("a text");
     // Of the pool's memory, 32 MiB are for products.
     let products = 32 << 20;
     for way in [

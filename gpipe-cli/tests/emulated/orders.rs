@@ -140,13 +140,10 @@ fn threads_that_come_at_other_times_change_nothing() {
 #[test]
 fn evaluation_and_the_perceptron_run_there_too() {
     let Some(place) = Place::new() else { return };
-    let devices = [
-        "--devices",
-        "cuda:0,cuda:1,cuda:2,cuda:3",
-        "--eval-every",
-        "1",
-    ];
-    let processor = place.trained("cpu", &["--devices", "cpu", "--eval-every", "1"], "");
+    let evaluates = ["--eval-every", "1", "--data", "text"];
+    let [processor, devices] = ["cpu", "cuda:0,cuda:1,cuda:2,cuda:3"]
+        .map(|devices| [&["--devices", devices], &evaluates[..]].concat());
+    let processor = place.trained("cpu", &processor, "");
     let got = place.trained("cuda", &devices, "seed=1");
     assert_near("with evaluations", &got, &processor);
     let verify = [
