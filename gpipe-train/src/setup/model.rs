@@ -101,7 +101,7 @@ fn freeze_parameters(layers: &mut [Box<dyn Layer>], config: &TrainConfig) -> Res
             param.frozen |= pattern.matches(&param.name);
             match param.kind {
                 _ if param.frozen => frozen += 1,
-                // Follows the data, and has no gradient.
+                // It follows the data, whatever is trained.
                 Kind::Statistic => {}
                 Kind::Matrix | Kind::Vector => others.push(param.name.clone()),
             }

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
-use super::programs::{EMULATED, Missing, built, executable};
+use super::programs::{EMULATED, Missing, build_messages, executable};
 use crate::bench::table::table;
 
 /// The step: GPT-2 of 124 million parameters with 32 samples of 1,024 tokens in bf16, in one micro-batch on one device.
@@ -63,7 +63,7 @@ pub fn run(
     let lines = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let compiled = read_compiled(&lines)?;
     let example = ["--example", "launches"];
-    let built = built(shell, &[&EMULATED[..], &example].concat())?;
+    let built = build_messages(shell, &[&EMULATED[..], &example].concat())?;
     let launches = executable(&built, "launches")?;
     let said = cmd!(shell, "{launches} {STEP...}").read()?;
     let rows = said.lines().map(row).collect::<anyhow::Result<Vec<_>>>()?;

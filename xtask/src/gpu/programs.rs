@@ -76,7 +76,7 @@ impl Programs {
         let targets = ["--bin", "gpipe", "--test", "cuda"];
         let benches = ["--bench", "products", "--bench", "launches"];
         let arguments = [&profile, features, &targets, &benches].concat();
-        let built = built(shell, &arguments)?;
+        let built = build_messages(shell, &arguments)?;
         Ok(Self {
             gpipe: executable(&built, "gpipe")?,
             operations: executable(&built, "cuda")?,
@@ -117,7 +117,7 @@ fn reason(lines: &str) -> anyhow::Result<Option<String>> {
 }
 
 /// What `cargo build` says of what it has made.
-pub fn built(shell: &Shell, arguments: &[&str]) -> anyhow::Result<String> {
+pub fn build_messages(shell: &Shell, arguments: &[&str]) -> anyhow::Result<String> {
     let format = ["--message-format", "json-render-diagnostics"];
     Ok(cmd!(shell, "cargo build {arguments...} {format...}").read()?)
 }
