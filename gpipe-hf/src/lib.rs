@@ -13,6 +13,7 @@ mod index;
 mod layout;
 mod links;
 mod names;
+mod tensor_file;
 #[cfg(test)]
 mod tests;
 mod weights;

@@ -233,6 +233,23 @@ pub(crate) fn check_same_files(
     }
 }
 
+/// Refuses ranks that start from other weights than rank 0. Every rank calls it, with the digests of its weights.
+///
+/// # Errors
+/// [`Error::Invalid`] with the first such rank.
+pub(crate) fn check_same_weights(world: &World, digests: String) -> Result<()> {
+    let all = Shared::new(world, [digests])?;
+    match all.other(0) {
+        None => Ok(()),
+        Some(rank) => Err(Error::invalid(format!(
+            "{} has other weights than {}: copy the files of `model.name`, or of `model.weights` and `lora.adapter` if \
+             they are set, to the same paths on each host",
+            all.name(rank),
+            all.name(0)
+        ))),
+    }
+}
+
 /// Texts of all ranks, which should be the same.
 struct Shared<'a> {
     world: &'a World,
@@ -241,7 +258,7 @@ struct Shared<'a> {
 
 impl<'a> Shared<'a> {
     /// Every rank calls it.
-    fn new(world: &'a World, texts: [String; 3]) -> Result<Self> {
+    fn new<const N: usize>(world: &'a World, texts: [String; N]) -> Result<Self> {
         let own = Parcel {
             head: Vec::new(),
             bodies: texts.map(String::into_bytes).into(),

@@ -9,9 +9,9 @@ mod tokenizer;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::BufReader;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use gpipe_files::{Links, open_regular};
 use gpipe_tensor::{Device, Shape, Tensor};
@@ -19,6 +19,7 @@ use gpipe_tensor::{Device, Shape, Tensor};
 use crate::description::Description;
 use crate::error::{Error, Result};
 use crate::names::{MEND, SETTINGS, TOKENIZER};
+use crate::tensor_file::TensorFile;
 use header::{Entry, Header};
 
 /// Whether a path is that of a GGUF file, by its ending.
@@ -78,8 +79,7 @@ impl Gguf {
             )));
         }
         Ok(GgufWeights {
-            path: self.path,
-            file: Mutex::new(self.file),
+            file: TensorFile::new(self.path, self.file, MEND),
             located,
         })
     }
@@ -132,12 +132,15 @@ fn fault(path: &Path) -> impl Fn(String) -> Error + use<> {
     }
 }
 
+/// Where a tensor lies in its file, whose length was checked against it.
+fn range(entry: &Entry) -> Range<u64> {
+    entry.start..entry.start + entry.length
+}
+
 /// The tensors of a file by the names of the parameters.
 #[derive(Debug)]
 pub struct GgufWeights {
-    path: PathBuf,
-    /// Workers read it one at a time.
-    file: Mutex<File>,
+    file: TensorFile,
     /// With the number of heads whose rows are permuted.
     located: HashMap<String, (Entry, Option<usize>)>,
 }
@@ -153,34 +156,23 @@ impl GgufWeights {
         let Some((entry, heads)) = self.located.get(name) else {
             return Err(Error::UnknownParameter(name.to_owned()));
         };
-        let fault = fault(&self.path);
-        let mut bytes = Vec::new();
-        // The length was checked against that of the file.
-        let length = entry.length as usize;
-        bytes.try_reserve_exact(length).map_err(|_| {
-            fault(format!(
-                "no memory for the {length} bytes of `{}`",
-                entry.name
-            ))
-        })?;
-        bytes.resize(length, 0);
-        {
-            let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-            file.seek(SeekFrom::Start(entry.start))
-                .and_then(|_| file.read_exact(&mut bytes))
-                .map_err(gpipe_files::Error::read(&self.path, MEND))?;
-        }
+        let bytes = self.file.bytes(&entry.name, range(entry))?;
         let mut values = entry.kind.floats(&bytes);
         if let Some(heads) = heads {
             values = model::unpermuted(&values, entry.shape[0], *heads);
         }
         if !values.iter().all(|value| value.is_finite()) {
-            return Err(fault(format!(
-                "`{}` holds values that are not finite",
-                entry.name
-            )));
+            return Err(self
+                .file
+                .fault(format!("`{}` holds values that are not finite", entry.name)));
         }
         let shape = Shape::from(entry.shape.as_slice());
-        Tensor::from_f32(device, shape, values).map_err(|error| fault(error.to_string()))
+        Tensor::from_f32(device, shape, values).map_err(|error| self.file.fault(error))
+    }
+
+    /// Each tensor's name, file and place in it.
+    pub fn tensors(&self) -> impl Iterator<Item = (&String, (&TensorFile, Range<u64>))> {
+        let located = self.located.iter();
+        located.map(|(name, (entry, _))| (name, (&self.file, range(entry))))
     }
 }

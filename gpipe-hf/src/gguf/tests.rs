@@ -152,6 +152,12 @@ fn a_model_is_read_with_halves_of_heads_put_back() {
         rows(&format!("{block}.v_proj.weight"))[..3],
         [0.0, 1.0, 2.0]
     );
+    let digest = weights.sampled_digest().unwrap();
+    let mut other = model().0;
+    *other.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, other).unwrap();
+    let weights = crate::Weights::open(&path, &shapes).unwrap();
+    assert_ne!(weights.sampled_digest().unwrap(), digest);
     let tokenizer: serde_json::Value =
         serde_json::from_slice(&gguf_tokenizer(&path).unwrap()).unwrap();
     assert_eq!(tokenizer["model"]["vocab"]["ab"], 3);

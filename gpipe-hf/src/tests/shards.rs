@@ -6,7 +6,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use gpipe_layers::models::ModelConfig;
-use gpipe_tensor::safetensors;
+use gpipe_tensor::{Tensor, safetensors};
 
 use super::{Params, model, open, params, refusal, same, written};
 use crate::{CONFIG, Companions, INDEX, index, to_files};
@@ -30,6 +30,31 @@ fn sharded(change: impl Fn(&Path)) -> (ModelConfig, Params, TempDir) {
     fs::write(folder.path().join(INDEX), index.to_string()).unwrap();
     change(folder.path());
     (model, params, folder)
+}
+
+#[test]
+fn a_sampled_digest_tells_weights_apart_and_not_their_files() {
+    let (model, mut params, folder) = sharded(|_| {});
+    let digest = |folder: &Path| {
+        let shapes = crate::parameter_shapes(&mut model.layers().unwrap());
+        let weights = crate::Weights::open(folder, &shapes).unwrap();
+        weights.sampled_digest().unwrap()
+    };
+    let single = |params: &Params| {
+        let folder = written(&to_files(&model, params, &Companions::default()).unwrap());
+        digest(folder.path())
+    };
+    let expected = digest(folder.path());
+    assert_eq!((expected.len(), single(&params)), (64, expected.clone()));
+    for place in 0..params.len() {
+        let (_, value) = &mut params[place];
+        let before = value.clone();
+        let mut values = value.to_f32s().unwrap();
+        *values.last_mut().unwrap() += 1.0;
+        *value = Tensor::from_f32(value.device(), value.shape().clone(), values).unwrap();
+        assert_ne!(single(&params), expected, "{}", params[place].0);
+        params[place].1 = before;
+    }
 }
 
 #[test]

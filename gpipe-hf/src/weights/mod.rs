@@ -7,19 +7,25 @@ mod shard;
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
+use std::ops::Range;
 use std::path::Path;
 
 use gpipe_layers::Layer;
 use gpipe_remat::{LayerStage, share_ties};
 use gpipe_sched::{LossStage, Pipeline};
 use gpipe_tensor::{Device, Shape, Tensor, Tensors};
+use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Result};
 use crate::gguf::{Gguf, GgufWeights, is_gguf};
 use crate::layout::{from_file_layout, shape_in_file};
 use crate::names::{CONFIG, INDEX, MEND, MEND_OF_FILE, WEIGHTS};
+use crate::tensor_file::TensorFile;
 use found::Found;
 use shard::{Located, Shard};
+
+/// Bytes at each end of a tensor that tell models apart.
+const SAMPLE: u64 = 4096;
 
 /// Every tensor of a model in the files of a folder. That all of them are there, each of the right
 /// shape and of a type that can be read, was checked.
@@ -129,6 +135,32 @@ impl Weights {
                 entry.name()
             ))),
         }
+    }
+
+    /// A SHA-256 digest, in hexadecimal digits, of the names and lengths of all tensors and of the first and last 4,096
+    /// bytes of each: tells models apart that were trained apart, of any size, in a moment.
+    ///
+    /// # Errors
+    /// [`Error::File`] if a file cannot be read.
+    pub fn sampled_digest(&self) -> Result<String> {
+        let mut tensors: Vec<(&String, (&TensorFile, Range<u64>))> = match &self.0 {
+            Source::Folder { shards, located } => {
+                let located = located.iter();
+                let placed = located.map(|(name, at)| (name, shards[at.shard].place(&at.entry)));
+                placed.collect()
+            }
+            Source::Gguf(weights) => weights.tensors().collect(),
+        };
+        tensors.sort_unstable_by_key(|(name, ..)| *name);
+        let mut digest = Sha256::new();
+        for (name, (file, Range { start, end })) in tensors {
+            digest.update(name);
+            digest.update((end - start).to_le_bytes());
+            digest.update(file.bytes(name, start..end.min(start + SAMPLE))?);
+            digest.update(file.bytes(name, start.max(end.saturating_sub(SAMPLE))..end)?);
+        }
+        let bytes = digest.finalize();
+        Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// Gives the parameters of a pipeline their values, tied ones included, but for those that the files were not

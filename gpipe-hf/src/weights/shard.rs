@@ -1,26 +1,22 @@
 //! A safetensors file whose header was checked.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
+use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use gpipe_files::{Links, open_regular};
 use gpipe_tensor::safetensors::{Entry, Header, PREFIX};
 
 use crate::error::{Error, Result};
+use crate::tensor_file::TensorFile;
 
 /// A safetensors file.
 #[derive(Debug)]
 pub struct Shard {
-    path: PathBuf,
-    /// Workers read it one at a time.
-    file: Mutex<File>,
+    file: TensorFile,
     /// Where its data begin.
     data: u64,
-    /// What to do where it cannot be read.
-    mend: &'static str,
 }
 
 /// A tensor of one of several files.
@@ -55,41 +51,26 @@ impl Shard {
         let data = PREFIX as u64 + header_length;
         let header = Header::parse(&header, length - data).map_err(|error| fault(&error))?;
         let shard = Self {
-            file: Mutex::new(file),
+            file: TensorFile::new(path, file, mend),
             data,
-            path,
-            mend,
         };
         Ok((shard, header))
     }
 
     /// The error for what is wrong in the file.
     pub fn fault(&self, fault: impl fmt::Display) -> Error {
-        Error::Invalid {
-            path: self.path.clone(),
-            fault: fault.to_string(),
-        }
+        self.file.fault(fault)
     }
 
-    /// The bytes of a tensor, which the length of the file has room for.
+    /// The bytes of a tensor.
     pub fn bytes(&self, entry: &Entry) -> Result<Vec<u8>> {
+        let (file, range) = self.place(entry);
+        file.bytes(entry.name(), range)
+    }
+
+    /// The file, and where in it a tensor lies: it has room for it.
+    pub fn place(&self, entry: &Entry) -> (&TensorFile, Range<u64>) {
         let range = entry.range();
-        let mut bytes = Vec::new();
-        let length = usize::try_from(range.end - range.start).ok();
-        let room = length.map(|length| bytes.try_reserve_exact(length));
-        let (Some(length), Some(Ok(()))) = (length, room) else {
-            return Err(self.fault(format!(
-                "no memory for the {} bytes of `{}`",
-                range.end - range.start,
-                entry.name()
-            )));
-        };
-        bytes.resize(length, 0);
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = file
-            .seek(SeekFrom::Start(self.data + range.start))
-            .and_then(|_| file.read_exact(&mut bytes));
-        read.map_err(gpipe_files::Error::read(&self.path, self.mend))?;
-        Ok(bytes)
+        (&self.file, self.data + range.start..self.data + range.end)
     }
 }

@@ -1,7 +1,6 @@
 //! Ranks that do not begin alike.
 
 use std::fs;
-use std::path::PathBuf;
 use std::thread;
 
 use gpipe_report::NewRun;
@@ -119,19 +118,46 @@ fn ranks_with_another_model_are_refused() {
     }
 }
 
+/// A run in a folder.
+fn train(path: &Path, own: &str) {
+    let options = RunOptions::new(NewRun::at(path, false).unwrap());
+    let start = StartPoint::fresh(configuration(own)).unwrap();
+    let run = PreparedRun::new(start, options).unwrap();
+    run.train(&mut Silent, || false).unwrap();
+}
+
+/// As where each host has its own copy of the model.
+#[test]
+fn ranks_with_other_weights_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = ["run.seed=0", "run.seed=1"].map(|own| {
+        let run = folder.path().join(own);
+        train(&run, own);
+        run.join("checkpoints/step-00000003/model")
+    });
+    let said = |other: usize| {
+        two_ranks(|rank, world| {
+            let model = models[rank * other].display();
+            let config = configuration(&format!("model.name={model}"));
+            Setup::over(&config, Some(&world))?.open_weights(&config)
+        })
+    };
+    assert_eq!(said(0), ["", ""]);
+    for said in said(1) {
+        assert!(
+            said.starts_with("rank 1 (here) has other weights than rank 0 (here): copy "),
+            "{said}"
+        );
+    }
+}
+
 /// As where each host has a copy of the run's folder.
 #[test]
 fn ranks_that_resume_from_other_checkpoints_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let trained = |name: &str| -> PathBuf {
-        let path = folder.path().join(name);
-        let options = RunOptions::new(NewRun::at(&path, false).unwrap());
-        let start = StartPoint::fresh(configuration("run.seed=0")).unwrap();
-        let run = PreparedRun::new(start, options).unwrap();
-        run.train(&mut Silent, || false).unwrap();
-        path
-    };
-    let [one, other] = ["one", "other"].map(trained);
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    train(&one, "run.seed=0");
+    train(&other, "run.seed=0");
     let said = |others: &Path| {
         two_ranks(|rank, world| {
             let more = |overrides: Overrides| {

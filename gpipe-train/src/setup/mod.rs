@@ -34,7 +34,7 @@ pub use model::{input, layers, optimizer};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
-use crate::launch::check_alike;
+use crate::launch::{check_alike, check_same_weights};
 use crate::{links, precision};
 
 /// A configured run before it starts: layers, costs, cut, schedule and predicted memory.
@@ -335,10 +335,11 @@ impl Setup {
     }
 
     /// Opens the weights of a model, from a folder or a file, and of its adapters, and checks their names and shapes; no
-    /// effect for a preset without adapters from a folder.
+    /// effect for a preset without adapters from a folder. Every rank of a world calls it.
     ///
     /// # Errors
-    /// [`Error::Input`] if the weights cannot be read or do not fit the model.
+    /// [`Error::Input`] if the weights cannot be read or do not fit the model; [`Error::Invalid`] if another rank has
+    /// others.
     pub fn open_weights(&mut self, config: &TrainConfig) -> Result<()> {
         let (of_adapters, of_model): (Vec<_>, Vec<_>) =
             (self.owners().into_iter()).partition(|(name, _)| is_adapter(name));
@@ -364,6 +365,11 @@ impl Setup {
             });
         }
         self.weights = weights.into_iter().chain(adapters).collect();
+        if let Some(world) = &self.world {
+            let digests: gpipe_hf::Result<String> =
+                self.weights.iter().map(Weights::sampled_digest).collect();
+            check_same_weights(world, digests?)?;
+        }
         Ok(())
     }
 
