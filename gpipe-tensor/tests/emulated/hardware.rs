@@ -79,7 +79,7 @@ fn a_device_that_the_compiler_does_not_know_runs_its_ptx() {
 #[test]
 fn a_lost_device_is_named_as_lost() {
     let Some(host) = Emulated::get() else { return };
-    for error in [214, 700, 719] {
+    for error in [214, 226, 700, 719, 721, 810, 911] {
         let outcome = run(host, "lost", "", &format!("order=lazy break=2:{error}"));
         assert!(outcome.is_right(), "{error}: {outcome:?}");
     }
