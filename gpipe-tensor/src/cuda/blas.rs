@@ -1,5 +1,7 @@
 //! Products of matrices by cuBLAS, with one handle per worker.
 
+use std::sync::PoisonError;
+
 use cudarc::cublas::sys::{self, cublasHandle_t, cublasMath_t};
 use smallvec::smallvec;
 
@@ -80,6 +82,10 @@ impl Blas {
 
     /// Ends the handle, after all products on its stream so far.
     pub fn end(&mut self, stream: &Stream) {
+        // The libraries wait for the whole device as their handles end (cuBLAS's manual, cublasDestroy), which would break the capture of
+        // another handle's stream.
+        let capturing = stream.context().capturing.lock();
+        let held = capturing.unwrap_or_else(PoisonError::into_inner);
         // A destructor cannot report an error.
         if stream.context().bind().is_ok() {
             if let Some(lt) = &mut self.lt {
@@ -88,6 +94,7 @@ impl Blas {
             // SAFETY: the handle is alive and destroyed once.
             let _destroyed = unsafe { sys::cublasDestroy_v2(self.raw.0) };
         }
+        drop(held);
         // SAFETY: only products on this stream used the workspace, and it is freed once.
         let _freed = unsafe { stream.free(std::mem::take(&mut self.workspace)) };
     }

@@ -1,5 +1,7 @@
 //! Actions that come again are launched as graphs, with the bits of operations that are asked for one by one.
 
+use std::time::Duration;
+
 use gpipe_tensor::ops::{self, Dropout, Layout};
 use gpipe_tensor::{
     DType, Device, DeviceId, GraphCounts, Host, Result, Tensor, init_uniform, philox,
@@ -120,6 +122,31 @@ pub fn steps(host: &Host, ordinals: &[u32], dtype: DType) -> Result<(Vec<f32>, V
     Ok((seen, counts.collect()))
 }
 
+/// Whether handles that end leave the captures of another handle alone.
+pub fn beside(_: &str) -> bool {
+    let host = Host::new(1).expect("one thread").with_cuda_graphs();
+    let multiplies = || -> Result<Device> {
+        let device = host.device(DeviceId::Cuda(0))?;
+        let x = Tensor::zeros(&device, [2, 2])?;
+        ops::matmul(Layout::Nn, &x, &x, None).map(|_| device)
+    };
+    let ending: Result<Vec<Device>> = (0..16).map(|_| multiplies()).collect();
+    let ending = ending.expect("products");
+    let captures = || -> Result<GraphCounts> { Ok(steps(&host, &[0], DType::F32)?.1[0]) };
+    std::thread::scope(|scope| {
+        let counts = scope.spawn(|| [captures(), captures()]);
+        for device in ending {
+            drop(device);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let counts = counts.join().expect("no panic");
+        counts.into_iter().all(|counts| {
+            let counts = counts.expect("no fault");
+            (counts.captured, counts.refused) == (6, 0)
+        })
+    })
+}
+
 /// Whether graphs do what operations do one by one, and most operations are in graphs.
 pub fn program(argument: &str) -> bool {
     let dtype = match argument {
@@ -231,6 +258,14 @@ fn a_change_that_is_forgotten_is_missed() {
         let outcome = run(host, "graphs", "f32", &format!("seed=1 forget={change}"));
         assert!(!outcome.is_right(), "{change}: {outcome:?}");
     }
+}
+
+/// A handle of cuBLAS waits for the whole device as it ends, which no stream may be captured for.
+#[test]
+fn handles_that_end_break_no_capture() {
+    let Some(host) = Emulated::get() else { return };
+    let outcome = run(host, "beside-graphs", "", "seed=4 delay=100");
+    assert!(outcome.is_right(), "{outcome:?}");
 }
 
 /// Each call about graphs fails, at its first time and later: the operations are done all the same, or the fault is an error.

@@ -35,7 +35,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 38] = [
+const PROGRAMS: [(&str, Program); 39] = [
     ("relay", orders::relay),
     ("channel", channels::program),
     ("peer", channels::peer),
@@ -44,6 +44,7 @@ const PROGRAMS: [(&str, Program); 38] = [
     ("fault", faults::program),
     ("graph-fault", graph_faults::program),
     ("graphs", graphs::program),
+    ("beside-graphs", graphs::beside),
     ("arena-copies", graphs::copies),
     ("short-arena", graph_memory::short),
     ("reserved", graph_memory::reserved),

@@ -180,6 +180,9 @@ int cublasCreate_v2(Blas** blas) {
 int cublasDestroy_v2(Blas* blas) {
     CALL(cublasDestroy_v2);
     if (int e = host::blas_of(blas)) return e;
+    // It waits for the device, as the manual says.
+    if (host::breaks_captures(blas->device, "cublasDestroy")) return host::BLAS_EXECUTION_FAILED;
+    if (host::finish_device(blas->device, call.held)) return host::BLAS_EXECUTION_FAILED;
     blas->alive = false;
     return 0;
 }

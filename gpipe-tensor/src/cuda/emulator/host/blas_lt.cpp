@@ -144,6 +144,8 @@ int cublasLtCreate(Lt** lt) {
 int cublasLtDestroy(Lt* lt) {
     CALL(cublasLtDestroy);
     if (int e = host::lt_of(lt)) return e;
+    if (host::breaks_captures(lt->device, "cublasLtDestroy")) return host::BLAS_EXECUTION_FAILED;
+    if (host::finish_device(lt->device, call.held)) return host::BLAS_EXECUTION_FAILED;
     lt->alive = false;
     return 0;
 }

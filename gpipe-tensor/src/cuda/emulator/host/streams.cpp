@@ -103,6 +103,25 @@ static int elapsed(float* milliseconds, Event* start, Event* end) {
     return 0;
 }
 
+/// The error of a call that waits for a device, none of whose streams may be captured, by whichever thread; or none.
+static int breaks_captures(Device* device, const char* call) {
+    int error = 0;
+    for (Stream* stream : streams()) {
+        if (stream->device != device) continue;
+        if (int e = breaks_capture(stream, call)) error = e;
+    }
+    return error;
+}
+
+/// The device's work until now is done.
+static int finish_device(Device* device, std::unique_lock<std::mutex>& held) {
+    for (size_t i = 0; i < streams().size(); i++) {
+        Stream* stream = streams()[i];
+        if (stream->device == device) finish_stream(stream, held);
+    }
+    return device->error;
+}
+
 static int create_stream(Stream** stream, unsigned flags) {
     CURRENT();
     *stream = new_stream(device, !(flags & 1));
@@ -181,19 +200,9 @@ int cuStreamGetCtx(void* handle, Device** context) {
 int cuCtxSynchronize() {
     CALL(cuCtxSynchronize);
     CURRENT();
-    // A device is waited for while none of its streams is captured, by whichever thread.
-    int captured = 0;
-    for (Stream* stream : host::streams()) {
-        if (stream->device != device) continue;
-        if (int e = host::breaks_capture(stream, "cuCtxSynchronize")) captured = e;
-    }
-    if (captured) return captured;
+    if (int e = host::breaks_captures(device, "cuCtxSynchronize")) return e;
     if (host::skips("cuCtxSynchronize")) return 0;
-    for (size_t i = 0; i < host::streams().size(); i++) {
-        Stream* stream = host::streams()[i];
-        if (stream->device == device) host::finish_stream(stream, call.held);
-    }
-    return device->error;
+    return host::finish_device(device, call.held);
 }
 
 int cuEventCreate(Event** event, unsigned flags) {
