@@ -185,8 +185,14 @@ impl Drop for Context {
         match self.bind() {
             Ok(false) => return,
             Ok(true) => {
-                // SAFETY: the context is the thread's.
-                let _done = unsafe { sys::cuCtxSynchronize() };
+                // The context lives on where other code of the process has it, as cuBLAS's copy of the CUDA runtime does, and the pool with it.
+                // SAFETY: the context is the thread's; the pool, where it was found, is the device's own.
+                unsafe {
+                    let _done = sys::cuCtxSynchronize();
+                    if !self.pool.0.is_null() {
+                        let _trimmed = sys::cuMemPoolTrimTo(self.pool.0, 0);
+                    }
+                }
                 for event in self.events.drain() {
                     // SAFETY: nobody refers to the event, which is destroyed once.
                     let _destroyed = unsafe { sys::cuEventDestroy_v2(event.0) };

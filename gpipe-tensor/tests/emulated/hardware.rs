@@ -46,6 +46,24 @@ pub fn pool(_: &str) -> bool {
     (before, read()) == (1, 0) && taken >= 4 << 20
 }
 
+/// Whether a device has its memory back once nobody here has a handle to it, though other code of the process has its context.
+pub fn closed(_: &str) -> bool {
+    let other = Gpu::open(0).expect("a device");
+    let free = || {
+        other.enter();
+        let (mut free, mut total) = (0, 0);
+        ok(call!(sys::cuMemGetInfo_v2, &mut free, &mut total)).expect("it says");
+        free
+    };
+    let before = free();
+    let host = Host::new(1).expect("one thread");
+    let device = host.device(DeviceId::Cuda(0)).expect("a device");
+    drop(Tensor::zeros(&device, [1 << 20]).expect("memory"));
+    let kept = free();
+    drop(device);
+    kept < before && free() == before
+}
+
 #[test]
 fn peer_copies_that_do_not_arrive_are_staged() {
     let Some(host) = Emulated::get() else { return };
@@ -89,6 +107,15 @@ fn a_lost_device_is_named_as_lost() {
 fn pools_do_not_wait_in_secret() {
     let Some(host) = Emulated::get() else { return };
     let outcome = run(host, "pool", "", "");
+#[test]
+fn memory_goes_back_with_the_last_handle() {
+    let Some(host) = Emulated::get() else { return };
+    for order in ["lazy", "eager"] {
+        let outcome = run(host, "closed", "", &format!("order={order}"));
+        assert!(outcome.is_right(), "{order}: {outcome:?}");
+    }
+}
+
     assert!(outcome.is_right(), "{outcome:?}");
 }
 

@@ -35,7 +35,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 39] = [
+const PROGRAMS: [(&str, Program); 40] = [
     ("relay", orders::relay),
     ("channel", channels::program),
     ("peer", channels::peer),
@@ -73,6 +73,7 @@ const PROGRAMS: [(&str, Program); 39] = [
     ("gradient", sound::gradient),
     ("lost", hardware::lost),
     ("pool", hardware::pool),
+    ("closed", hardware::closed),
     ("traced", traced::program),
     ("on_paper", traced::on_paper),
 ];
