@@ -13,6 +13,18 @@ fn each_missing_part_is_named() {
         (vec![cuda, cublas], "", "no NVRTC"),
         (LIBRARIES.to_vec(), "devices=0", "no CUDA device"),
         (LIBRARIES.to_vec(), "driver=12040", "CUDA 12.4 only"),
+        (
+            LIBRARIES.to_vec(),
+            "driver=12080 blas=120800",
+            "NVRTC 13.0 is of a newer CUDA",
+        ),
+        (LIBRARIES.to_vec(), "driver=12080", "or cuBLAS 12 in its"),
+        (LIBRARIES.to_vec(), "blas=110600", "cuBLAS 11.6 is older"),
+        (
+            LIBRARIES.to_vec(),
+            "capability=75",
+            "compute capability 7.5",
+        ),
         (LIBRARIES.to_vec(), "devices=3", "cuda:0 to cuda:2"),
     ];
     for (libraries, settings, words) in cases {

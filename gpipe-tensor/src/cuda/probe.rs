@@ -74,6 +74,11 @@ fn look() -> std::result::Result<CudaInfo, String> {
         );
     }
     let found = described().map_err(|error| error.to_string())?;
+    for (library, version) in [("cuBLAS", &found.cublas), ("NVRTC", &found.nvrtc)] {
+        if let Some((what, mend)) = misfit(library, version, &found.driver) {
+            return missing(&what, &mend);
+        }
+    }
     // NVRTC itself is loaded since its version was asked for.
     builtins::open(&found.nvrtc);
     if found.devices.is_empty() {
@@ -83,6 +88,23 @@ fn look() -> std::result::Result<CudaInfo, String> {
         );
     }
     Ok(found)
+}
+
+/// What keeps a library of this version from this driver, and a mend. A driver runs libraries of its own major version of CUDA and of earlier
+/// ones (CUDA Compatibility, "Minor Version Compatibility"), and here none before 12 has all calls.
+fn misfit(library: &str, version: &str, driver: &str) -> Option<(String, String)> {
+    let major = |version: &str| version.split('.').next()?.parse::<u32>().ok();
+    let (own, most) = (major(version)?, major(driver)?);
+    if own < 12 {
+        let mend = format!("install {library} 12 or newer in its place");
+        return Some((format!("{library} {version} is older than 12"), mend));
+    }
+    let what = || {
+        format!("{library} {version} is of a newer CUDA than the driver, which knows {driver} only")
+    };
+    let mend =
+        || format!("install a newer driver (580 for CUDA 13), or {library} {most} in its place");
+    (own > most).then(|| (what(), mend()))
 }
 
 /// CUDA 12.8, of drivers 570: the oldest that has every call made here.

@@ -11,6 +11,10 @@ use crate::host::Host;
 #[cfg(feature = "cuda")]
 use crate::host::Precision;
 
+/// The oldest major compute capability that kernels are compiled for: `cp.async`, and `mma` of bf16 and TF32, are there since 8.0 (PTX ISA).
+#[cfg(feature = "cuda")]
+const OLDEST: u32 = 8;
+
 impl Host {
     /// A new handle to the device `id`, for one worker.
     ///
@@ -49,6 +53,12 @@ impl Host {
                 count => format!("this machine has cuda:0 to cuda:{}", count - 1),
             };
             return Err(unavailable(reason));
+        }
+        let (major, minor) = found.devices[ordinal as usize].capability;
+        if major < OLDEST {
+            return Err(unavailable(format!(
+                "it has compute capability {major}.{minor}, and kernels need {OLDEST}.0 or newer: use another GPU, or --devices cpu"
+            )));
         }
         let how = [self.tf32(), self.traces(), self.makes_graphs()];
         let gpu = Gpu::open(ordinal, self.kernel_cache(), how)?;

@@ -87,11 +87,8 @@ fn a_device_that_the_compiler_does_not_know_runs_its_ptx() {
     let Some(host) = Emulated::get() else { return };
     let outcome = run(host, "moves", "", "capability=121 archs=90");
     assert!(outcome.is_right(), "{outcome:?}");
-    let outcome = run(host, "moves", "", "capability=70");
-    assert!(
-        outcome.stderr.contains("install an older one"),
-        "{outcome:?}"
-    );
+    let outcome = run(host, "moves", "", "capability=75");
+    assert!(outcome.stderr.contains("need 8.0 or newer"), "{outcome:?}");
 }
 
 #[test]
@@ -107,6 +104,9 @@ fn a_lost_device_is_named_as_lost() {
 fn pools_do_not_wait_in_secret() {
     let Some(host) = Emulated::get() else { return };
     let outcome = run(host, "pool", "", "");
+    assert!(outcome.is_right(), "{outcome:?}");
+}
+
 #[test]
 fn memory_goes_back_with_the_last_handle() {
     let Some(host) = Emulated::get() else { return };
@@ -114,9 +114,6 @@ fn memory_goes_back_with_the_last_handle() {
         let outcome = run(host, "closed", "", &format!("order={order}"));
         assert!(outcome.is_right(), "{order}: {outcome:?}");
     }
-}
-
-    assert!(outcome.is_right(), "{outcome:?}");
 }
 
 /// A folder as a wheel of NVRTC has it: the compiler's two libraries are files of their own.

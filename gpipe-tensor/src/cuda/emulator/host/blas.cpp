@@ -225,7 +225,7 @@ int cublasSetPointerMode_v2(Blas* blas, int mode) {
 
 int cublasGetVersion_v2(Blas*, int* version) {
     CALL(cublasGetVersion_v2);
-    *version = 130000;
+    *version = settings().blas;
     return 0;
 }
 

@@ -21,6 +21,7 @@
 //   astray=N        the Nth product that cuBLASLt captures adds what the one before adds
 //   fail=NAME:N:E   the Nth call of NAME (from 1) gives the error E; may be repeated
 //   break=N:E       the Nth operation that a device does (from 1) gives the error E, which stays
+//   blas=N          the version of cuBLAS: 130000 is 13.0
 //   lt=N            the version of cuBLASLt: 130000 is 13.0; 0 has no algorithm for anything
 //   nccl=N          22703 is NCCL 2.27.3
 //   deaf=1          NCCL does not notice that a peer is gone
@@ -119,6 +120,7 @@ struct Settings {
     uint64_t delay = 0, sever = 0, forget = 0, astray = 0;
     int nccl = 22703, signal = 0;
     size_t lt = 130000;
+    int blas = 130000;
     bool no_algorithm = false;
     uint64_t signal_at = 0;
     bool deaf = false, shared = false;
@@ -164,6 +166,7 @@ struct Settings {
         else if (key == "delay") delay = number;
         else if (key == "lt" && number == 0) no_algorithm = true;
         else if (key == "lt") lt = number;
+        else if (key == "blas") blas = (int)number;
         else if (key == "nccl") nccl = (int)number;
         else if (key == "deaf") deaf = number != 0;
         else if (key == "sever") sever = number;
