@@ -49,7 +49,7 @@ enum State {
 
 impl NcclChannel {
     /// Begins one end of the channel named `id` ([`Nccl::unique_id`]) on a CUDA device of `host`. Returns at once;
-    /// [`advance`](Self::advance) goes on.
+    /// [`advance_all`](Self::advance_all) goes on.
     ///
     /// # Errors
     /// Those of opening the device; [`Error::Argument`] for one that is no GPU; [`Error::Cuda`].
@@ -75,12 +75,40 @@ impl NcclChannel {
         })
     }
 
-    /// Goes on to connect the ends and to try them with one transfer, without waiting; true once the channel is open.
-    /// Connections are made by the first transfer: from then on, no call waits for the other end.
+    /// Goes on to connect the ends of all channels of this process and to try each with one transfer, without waiting; true once all are
+    /// open. From then on, no call waits for the other end.
+    ///
+    /// A transfer holds a GPU up until the other end has come to it, and what connects may wait for all that a GPU does (NCCL's User Guide,
+    /// "Using multiple NCCL communicators concurrently"). All are therefore connected before the first is tried, and they are tried one
+    /// after the other: processes that share several list them in the same order.
     ///
     /// # Errors
     /// [`Error::Cuda`] if the ends cannot be connected, or what was sent is not what arrived.
-    pub fn advance(&self) -> Result<bool> {
+    pub fn advance_all(channels: &[&Self]) -> Result<bool> {
+        let mut are_connected = true;
+        for channel in channels {
+            are_connected &= channel.is_connected()?;
+        }
+        if !are_connected {
+            return Ok(false);
+        }
+        for channel in channels {
+            if !channel.advance()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_connected(&self) -> Result<bool> {
+        match *lock(&self.state) {
+            State::Connecting => self.comm.is_settled(),
+            _ => Ok(true),
+        }
+    }
+
+    /// Goes on to try a channel that is connected; true once it is open. Connections between GPUs are made by the first transfer.
+    fn advance(&self) -> Result<bool> {
         let gpu = gpu_of(&self.device)?;
         let mut state = lock(&self.state);
         match &*state {

@@ -45,10 +45,12 @@ impl Process {
         };
         let since = Instant::now();
         loop {
-            let ends = [&process.sends, &process.receives];
-            match ends.map(NcclChannel::advance) {
-                [Ok(true), Ok(true)] => return Some(process),
-                [Ok(_), Ok(_)] if since.elapsed() < LONGEST => {
+            let mut ends = [(sends, &process.sends), (receives, &process.receives)];
+            // In an order that both processes have.
+            ends.sort_by_key(|(id, _)| *id);
+            match NcclChannel::advance_all(&ends.map(|(_, channel)| channel)) {
+                Ok(true) => return Some(process),
+                Ok(false) if since.elapsed() < LONGEST => {
                     thread::sleep(Duration::from_millis(1));
                 }
                 other => {

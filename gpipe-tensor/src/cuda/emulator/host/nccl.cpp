@@ -56,6 +56,8 @@ struct Communicator {
     bool has_asked = false;
     uint64_t sends = 0, receives = 0;
     std::map<uint64_t, Work> pending;
+    /// The last transfer that was asked of the device.
+    Work last;
     /// Guards what follows, which the thread of the socket writes.
     std::mutex inbox;
     int socket = -1;
@@ -78,6 +80,27 @@ static std::map<std::string, int>& listeners() {
 static std::set<Communicator*>& alive() {
     static auto* alive = new std::set<Communicator*>();
     return *alive;
+}
+
+/// Whether a transfer of a communicator other than `except` may wait on a device for its other end.
+static bool is_under_way(Device* device, const Communicator* except = nullptr) {
+    return std::any_of(alive().begin(), alive().end(), [&](const Communicator* comm) {
+        if (comm == except || comm->device != device) return false;
+        return comm->deferred || (comm->last && !comm->last->done);
+    });
+}
+
+/// A connection is made for a communicator, for which NCCL may wait for all that the device does: for another communicator's kernel, which
+/// waits for its other end, which may wait likewise.
+static void connects(const Communicator* comm) {
+    if (is_under_way(comm->device, comm)) fault("a communicator connects while a transfer of another one is under way");
+    for (Communicator* other : alive()) {
+        std::lock_guard<std::mutex> held(other->inbox);
+        bool is_beside = other != comm && other->device == comm->device;
+        if (is_beside && comm->is_connected && !other->is_connected && !other->error) {
+            fault("a transfer is asked for while another communicator connects");
+        }
+    }
 }
 
 static int wrong(int error, const std::string& what) {
@@ -209,6 +232,7 @@ static void ask_to_send(Communicator* comm, uint64_t from, uint64_t bytes, Strea
         if (wrong.empty() && !comm->is_aborted) tell(comm, DATA, number, (void*)from, bytes);
         return wrong;
     });
+    comm->last = work;
     bool is_severed = nccl::is_severed();
     work->ready = [=] {
         if (comm->is_aborted) return true;
@@ -237,6 +261,7 @@ static void ask_to_receive(Communicator* comm, uint64_t to, uint64_t bytes, Stre
         comm->arrived.erase(number);
         return wrong;
     });
+    comm->last = work;
     bool is_severed = nccl::is_severed();
     work->ready = [=] {
         if (comm->is_aborted) return true;
@@ -262,7 +287,7 @@ static int ask(Communicator* comm, const char* name, uint64_t at, uint64_t bytes
     static uint64_t asked = 0;
     comm->refusals = host::draw(5, ++asked) % 4;
     comm->deferred = [=] { make(comm, at, bytes, stream); };
-    if (!comm->has_asked) tell(comm, FIRST, 0);
+    if (!comm->has_asked) connects(comm), tell(comm, FIRST, 0);
     comm->has_asked = true;
     return IN_PROGRESS;
 }
@@ -314,6 +339,7 @@ int ncclCommInitRankConfig(Communicator** comm, int ranks, nccl::Id id, int rank
         listener = known->second;
         nccl::listeners().erase(known);
     }
+    nccl::connects(made);
     nccl::alive().insert(made);
     std::thread(nccl::hear, made, listener).detach();
     std::thread(nccl::drive, made).detach();
