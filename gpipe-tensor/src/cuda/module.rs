@@ -109,6 +109,10 @@ impl Module {
                 unsafe { driver::cuFuncSetAttribute(function, attribute, MOST_SHARED as c_int) }
                     .check("cuFuncSetAttribute")?;
             }
+            // A driver that loads kernels late, as is the default since CUDA 12.2, may wait for all that the device does as it launches one for the
+            // first time, and holds calls of other threads up meanwhile: a transfer that waits for those would wait for ever.
+            // SAFETY: as above.
+            unsafe { driver::cuFuncLoad(function) }.check("cuFuncLoad")?;
             let place = (form.entry.name, form.stored);
             module.functions.insert(place, RawHandle(function));
         }

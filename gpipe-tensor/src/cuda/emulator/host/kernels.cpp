@@ -14,7 +14,15 @@ struct Function {
     Module* module;
     const Kernel* kernel;
     unsigned shared;
+    bool is_loaded;
 };
+
+/// Loads a kernel, unless it is: a driver may wait for all that its device does, and holds up calls of other threads meanwhile.
+static void load(Function* function) {
+    bool waits = !function->is_loaded && nccl::is_under_way(function->module->device);
+    if (waits) fault(text("%s is loaded while a transfer is under way", function->kernel->name));
+    function->is_loaded = true;
+}
 
 /// Bytes of the header of an image, an ELF file without tables.
 constexpr size_t HEADER = 64;
@@ -185,7 +193,7 @@ int cuModuleGetFunction(host::Function** function, host::Module* module, const c
     if (!module->alive) return host::wrong(host::INVALID_HANDLE, "a module is used after it was unloaded");
     for (const Kernel& kernel : KERNELS) {
         if (strcmp(kernel.name, name) == 0) {
-            *function = new host::Function{module, &kernel, 48 * 1024};
+            *function = new host::Function{module, &kernel, 48 * 1024, false};
             return 0;
         }
     }
@@ -198,6 +206,13 @@ int cuFuncSetAttribute(host::Function* function, int attribute, int value) {
         if (value < 0 || (size_t)value > machine::SHARED) return host::INVALID_VALUE;
         function->shared = (unsigned)value;
     }
+    return 0;
+}
+
+int cuFuncLoad(host::Function* function) {
+    CALL(cuFuncLoad);
+    if (!function->module->alive) return host::wrong(host::INVALID_HANDLE, "a kernel is loaded whose module is unloaded");
+    host::load(function);
     return 0;
 }
 
@@ -229,6 +244,7 @@ int cuLaunchKernel(host::Function* function, unsigned blocks, unsigned blocks_y,
     if (blocks == 0 || blocks > 0x7fffffff || threads == 0 || threads > 256 || shared > function->shared) {
         return host::INVALID_VALUE;
     }
+    host::load(function);
     const Kernel* kernel = function->kernel;
     host::Arguments copied(kernel->params, arguments);
     Work work = host::enqueue(stream, "kernel", 2 + blocks, [=] {
