@@ -46,6 +46,7 @@ pub(super) fn attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         (400, 9),
         (800, 5),
         (1500, 3),
+        (2048, 2),
     ] {
         attention_of(gpu, plain, [1, len, 1, size], 1.into(), 0.0)?;
     }
@@ -206,9 +207,10 @@ fn attention_of(
         d_out: m_d_out.at(),
         dqkv: m_dqkv.at(),
     };
-    let launches = launches::backward(stored, cores, at, sizes)
-        .into_iter()
-        .flatten();
+    let Some(launches) = launches::backward(stored, cores, at, sizes) else {
+        assert!(size > 2000, "the gradient has no room for heads of {size}");
+        return Ok(());
+    };
     gpu.run(
         launches,
         [&m_qkv, &m_out, &m_lse, &m_means, &m_d_out, &m_dqkv],

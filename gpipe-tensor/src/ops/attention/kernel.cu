@@ -144,7 +144,8 @@ struct Head {
     template <bool TRANSPOSED>
     __device__ void add_weighted(float* sums, const float* weights, const float* rows,
                                  const float* factors = nullptr) const {
-        if (tile * padded() >= 8 * blockDim.x) weighted<TRANSPOSED, 2>(sums, weights, rows, factors);
+        // A tile of one row cannot be halved.
+        if (tile > 1 && tile * padded() >= 8 * blockDim.x) weighted<TRANSPOSED, 2>(sums, weights, rows, factors);
         else weighted<TRANSPOSED, 1>(sums, weights, rows, factors);
     }
 
