@@ -165,7 +165,27 @@ pub(super) fn cross_entropy(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             cross_entropy_of(gpu, stored, [6, classes, classes + 7], 0.1)?;
         }
     }
-    Ok(())
+    impossible_classes(gpu, stored)
+}
+
+/// A row of which some threads see no logit above -infinity.
+fn impossible_classes(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    use ops::cross_entropy::kernels::{self, Wanted};
+    const CLASSES: usize = 40;
+    let mut logits = random(stored, CLASSES, 1);
+    logits[..17].fill(f32::NEG_INFINITY);
+    let host = tensor([1, CLASSES], &logits);
+    let target = Tensor::from_u32(&device(), [1], vec![20]).expect("a target");
+    let (memory, aims) = (Memory::floats(stored, &logits), Memory::indices(&[20]));
+    let losses = Memory::unwritten(8);
+    let pointers = [memory.at(), aims.at(), losses.at()];
+    let distribution = Wanted::new(0.0, CLASSES);
+    let sizes = [1, CLASSES, CLASSES];
+    let launch = kernels::gradient(stored, pointers, sizes, distribution, 1.0, 0);
+    gpu.run([launch], [&memory, &aims, &losses])?;
+    let (loss, gradient) = ops::cross_entropy(host, &target, 1.0).expect("operands fit");
+    near_double("loss", losses.doubles()[0], loss, 2e-6)?;
+    near("gradient", stored, &memory, floats(&gradient), 1e-6)
 }
 
 fn cross_entropy_of(

@@ -44,9 +44,10 @@ __device__ Normalizer normalizer(const T* row, u64 width) {
         float before = largest;
 #pragma unroll
         for (u32 e = 0; e < Pack<T>::N; e++) largest = larger(largest, logits.at[e]);
-        float more = 0.0f;
+        // None of the logits so far may be above -infinity.
+        float shift = largest == -infinity() ? 0.0f : largest, more = 0.0f;
 #pragma unroll
-        for (u32 e = 0; e < Pack<T>::N; e++) more += For<T>::exponential(logits.at[e] - largest);
+        for (u32 e = 0; e < Pack<T>::N; e++) more += For<T>::exponential(logits.at[e] - shift);
         if (largest > before) sum *= For<T>::exponential(before - largest);
         sum += more;
     });
