@@ -30,6 +30,38 @@ pub(super) fn segment_attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     ] {
         attend(gpu, stored, sizes, causal, rate)?;
     }
+    overflow(gpu, stored)
+}
+
+/// A query whose only score is no number has no result, and one that sees nothing has zeros.
+fn overflow(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for score in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let [q, kv] = [[score, 1.0], [1.0, 1.0]].map(|values| Memory::floats(stored, &values));
+        let [of_queries, of_keys] = [vec![1, 2], vec![1]].map(|all| Memory::indices(&all));
+        let (out, lse) = (Memory::room(stored, 2), Memory::room(SINGLE, 2));
+        let from = Operands {
+            q: q.at(),
+            kv: kv.at(),
+            of_queries: of_queries.at(),
+            of_keys: of_keys.at(),
+        };
+        let sizes = Sizes {
+            samples: 1,
+            queries: 2,
+            keys: 1,
+            heads: 1,
+            size: 1,
+            causal: false,
+            dropout: Numbers::NONE,
+        };
+        let launch = kernels::forward(stored, from, [out.at(), lse.at()], sizes);
+        gpu.run(launch, [&q, &kv, &of_queries, &of_keys, &out, &lse])?;
+        let (out, lse) = (out.values(stored), lse.values(SINGLE));
+        let is_right = out[0].is_nan() && lse[0].is_nan() && out[1] == 0.0;
+        if !is_right || lse[1] != f32::INFINITY {
+            return Err(format!("a score of {score}: {out:?} and {lse:?}"));
+        }
+    }
     Ok(())
 }
 

@@ -183,8 +183,14 @@ impl<'a> Head<'a> {
             for ((i, row), (lse, factor)) in rows.enumerate().zip(results) {
                 let largest = max(row);
                 if largest == f32::NEG_INFINITY {
+                    let query = block.rows.start + i;
+                    let sees = block.keys.clone().any(|key| self.sees(query, key));
                     row.fill(0.0);
-                    (*lse, *factor) = (f32::INFINITY, 0.0);
+                    // Of keys whose scores all overflowed to −∞, or of none.
+                    (*lse, *factor) = match sees {
+                        true => (f32::NAN, f32::NAN),
+                        false => (f32::INFINITY, 0.0),
+                    };
                     continue;
                 }
                 let sum = exponentials(row, largest);

@@ -75,7 +75,8 @@ __device__ void segment_attention(const T* q, const T* kv, const u32* of_queries
         }
         largest = peak;
     }
-    bool sees = total > 0.0f;
+    // The largest score adds 1, and what is no number stays none.
+    bool sees = total != 0.0f;
     for (u32 c = lane(); c < size; c += WARP) store(out, query + c, sees ? sums[c] / total : 0.0f);
     if (lane() == 0) lse[row] = sees ? largest + (float)log((double)total) : infinity();
 }

@@ -250,6 +250,29 @@ fn queries_without_any_keys_see_nothing() {
 }
 
 #[test]
+fn scores_that_all_overflow_make_no_numbers() {
+    // By products, and on tiles.
+    for len in [5, 40] {
+        let case = Case::new(&device(), [1, len, len, 1, 1], false);
+        let settings = case.settings(1, false, false);
+        let fill = |values: &[f32]| {
+            let values = values.repeat(len);
+            Tensor::from_f32(&device(), [1, len, values.len() / len], values).unwrap()
+        };
+        let (q, kv) = (fill(&[2e19]), fill(&[-2e19, 1.0]));
+        let (out, lse) = segment_attention(&q, &kv, &settings).unwrap();
+        let (_, kept) = segment_attention(&case.q, &case.kv, &settings).unwrap();
+        let results = out.f32s().unwrap().iter().zip(lse.f32s().unwrap());
+        for ((x, sum), kept) in results.zip(kept.f32s().unwrap()) {
+            match *kept == f32::INFINITY {
+                true => assert_eq!((*x, *sum), (0.0, f32::INFINITY)),
+                false => assert!(x.is_nan() && sum.is_nan(), "{len}: {x}, {sum}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn threads_do_not_change_the_bits() {
     let run = |device: &Device, part: usize| {
         let case = Case::new(device, [3, 200, 200, 4, 16], true);
