@@ -31,9 +31,15 @@ impl Plan {
             let message = format!("images of {height} x {width}: use images of a pixel or more");
             return Err(Error::Argument { op, message });
         }
-        // A batch without samples has no elements, however large an image is; loops count those of one.
+        // A batch without samples has no elements, however large an image is; loops count those of one, and GPUs its pixels in
+        // 32 bits.
         for [height, width] in [input.size, output] {
             Shape::from([height, width, input.channels]).elements()?;
+            if u32::try_from(height.saturating_mul(width)).is_err() {
+                let message =
+                    format!("images of {height} x {width}: use images of fewer than 2^32 pixels");
+                return Err(Error::Argument { op, message });
+            }
         }
         Ok(Self {
             window: *window,
