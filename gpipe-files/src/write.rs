@@ -25,12 +25,17 @@ pub fn create_new(path: &Path) -> Result<File> {
 /// # Errors
 /// [`Fault::Link`] or [`Fault::NotRegular`].
 pub fn check_writable(path: &Path) -> Result<()> {
-    let fault = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_symlink() => Fault::Link,
-        Ok(found) if !found.is_file() => Fault::NotRegular,
+    let remove = "remove it, or choose another name";
+    let (fault, mend) = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => (Fault::Link, remove),
+        Ok(found) if found.is_dir() => {
+            let move_away = "move that folder away, or choose another name";
+            (Fault::NotRegular, move_away)
+        }
+        Ok(found) if !found.is_file() => (Fault::NotRegular, remove),
         _ => return Ok(()),
     };
-    Err(Error::new(path, fault, "remove it, or choose another name"))
+    Err(Error::new(path, fault, mend))
 }
 
 /// Opens a regular file to read it and to append to it, and makes it if there is none. Neither a link is

@@ -86,8 +86,8 @@ fn forward_and_back(
     Ok(loss)
 }
 
-/// The losses of the first five steps, each before its update.
-fn losses(config: &GptConfig, samples: usize) -> Result<Vec<f64>> {
+/// The losses of the first steps, each before its update.
+fn losses(config: &GptConfig, samples: usize, steps: usize) -> Result<Vec<f64>> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let host = Host::new(threads).expect("threads");
     let device = host.device(DeviceId::Cpu).expect("a CPU");
@@ -131,11 +131,11 @@ fn losses(config: &GptConfig, samples: usize) -> Result<Vec<f64>> {
         }
         Ok(loss)
     };
-    (0..5).map(step).collect()
+    (0..steps as u64).map(step).collect()
 }
 
-fn assert_losses(config: &GptConfig, samples: usize, wanted: [f64; 5]) {
-    let losses = losses(config, samples).expect("five steps");
+fn assert_losses(config: &GptConfig, samples: usize, wanted: &[f64]) {
+    let losses = losses(config, samples, wanted.len()).expect("steps");
     for (ours, theirs) in losses.iter().zip(wanted) {
         // PyTorch's are printed with five decimals.
         assert!(
@@ -151,7 +151,7 @@ fn a_tiny_model_has_the_losses_of_pytorch() {
     assert_losses(
         &tiny.config,
         tiny.batch,
-        [5.54250, 5.54596, 5.53865, 5.52699, 5.51544],
+        &[5.54250, 5.54596, 5.53865, 5.52699, 5.51544],
     );
 }
 
@@ -159,9 +159,7 @@ fn a_tiny_model_has_the_losses_of_pytorch() {
 fn bench_a_has_the_losses_of_pytorch() {
     let bench = preset("bench-a").expect("a preset");
     assert_eq!(bench.sequence, bench.config.context);
-    assert_losses(
-        &bench.config,
-        bench.batch,
-        [5.58828, 5.53257, 5.39719, 5.29128, 5.13949],
-    );
+    // A step takes seconds here.
+    let wanted = [5.58828, 5.53257, 5.39719];
+    assert_losses(&bench.config, bench.batch, &wanted);
 }

@@ -386,5 +386,10 @@ mod tests {
                 format!("unknown device `{text}`: use `cpu` or `cuda:N`")
             );
         }
+        let known = "h100".parse::<DeviceId>().unwrap_err();
+        assert_eq!(
+            known.to_string(),
+            "unknown device `h100`: use `cuda:h100` to plan for one, else `cpu` or `cuda:N`"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! The error type of this crate.
 
+use crate::known_gpu::KNOWN_GPUS;
 use crate::{DType, DeviceId, Shape};
 
 /// The result of an operation of this crate.
@@ -80,7 +81,7 @@ pub enum Error {
         message: String,
     },
     /// The text does not name a device.
-    #[error("unknown device `{0}`: use `cpu` or `cuda:N`")]
+    #[error("unknown device `{0}`: use {known}", known = devices_like(.0))]
     UnknownDevice(String),
     /// The text does not name a precision.
     #[error("unknown precision `{0}`: use `f32` or `bf16`")]
@@ -146,4 +147,14 @@ impl Error {
             got: got.to_string(),
         }
     }
+}
+
+/// The devices that there may be, in words, for a text that names none.
+fn devices_like(text: &str) -> String {
+    let known = KNOWN_GPUS
+        .iter()
+        .find(|gpu| gpu.name.eq_ignore_ascii_case(text));
+    let known =
+        known.map(|gpu| format!("`cuda:{}` to plan for one, else ", gpu.name.to_lowercase()));
+    format!("{}`cpu` or `cuda:N`", known.unwrap_or_default())
 }

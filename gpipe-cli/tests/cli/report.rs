@@ -224,7 +224,7 @@ fn a_bad_folder_is_one_clear_line() {
     // Before the runs are read.
     refused(
         &["nowhere", "--out", "empty"],
-        "--out empty: is no regular file: remove it, or choose another name",
+        "--out empty: is no regular file: move that folder away, or choose another name",
     );
     let events = fs::read(path.join("run/events.jsonl")).unwrap();
     refused(

@@ -48,9 +48,12 @@ fn model(small: bool) -> &'static [&'static str] {
     if small { TINY } else { LARGER }
 }
 
-/// Every operation on the GPU against the processor's.
-pub fn conformance(programs: &Programs, results: &mut Results) -> anyhow::Result<()> {
+/// Every operation on the GPU against the processor's; if `small`, without the shapes of real models.
+pub fn conformance(programs: &Programs, small: bool, results: &mut Results) -> anyhow::Result<()> {
     let mut command = Command::new(&programs.operations);
+    if small {
+        command.env("GPIPE_SIZES", "made");
+    }
     results.section("Operations against the processor's")?;
     let mut families = 0;
     command.args(["--nocapture", "--test-threads", "1"]);
