@@ -193,9 +193,24 @@ impl Place {
     }
 }
 
+/// Whether all is tried, and not a part.
+fn is_exam() -> bool {
+    std::env::var_os("GPIPE_EXAM").is_some()
+}
+
+/// Which of `count` calls fail, one after the other: the first or one in the middle of a run by turns, in an exam both.
+fn moments(turn: usize, count: u64) -> Vec<u64> {
+    let mut moments = vec![1, count.div_ceil(2)];
+    moments.dedup();
+    match (is_exam(), moments.len()) {
+        (false, 2) => vec![moments[turn % 2]],
+        _ => moments,
+    }
+}
+
 /// How many orders each way is tried in: more in an exam.
 fn seeds(usual: u64) -> u64 {
-    let exam = std::env::var_os("GPIPE_EXAM").map_or(1, |_| 10);
+    let exam = if is_exam() { 10 } else { 1 };
     std::env::var("GPIPE_SEEDS").map_or(exam * usual, |text| text.parse().expect("a number"))
 }
 

@@ -109,6 +109,20 @@ pub fn rows() -> Vec<Row> {
             quick: false,
         },
         Row {
+            name: "G2",
+            what: "emulated GPUs: each call, of graphs too, that fails first or in the middle of a run, and memory that runs out anywhere: one error, or the same bits",
+            at_least: 200,
+            tests: [
+                "failures::every_call",
+                "graphs::what_goes_wrong",
+                "graphs::a_step_that_runs_out",
+            ]
+            .map(|filter| cli("emulated", filter).features("emulated"))
+            .into(),
+            teeth: None,
+            quick: false,
+        },
+        Row {
             name: "F1",
             what: "an error, panic or lack of memory at any action comes back with its place; the next step is right",
             at_least: 600,
