@@ -1,6 +1,6 @@
 //! The error type of this crate.
 
-use crate::known_gpu::KNOWN_GPUS;
+use crate::known_gpu::KnownGpu;
 use crate::{DType, DeviceId, Shape};
 
 /// The result of an operation of this crate.
@@ -151,9 +151,7 @@ impl Error {
 
 /// The devices that there may be, in words, for a text that names none.
 fn devices_like(text: &str) -> String {
-    let known = KNOWN_GPUS
-        .iter()
-        .find(|gpu| gpu.name.eq_ignore_ascii_case(text));
+    let known = KnownGpu::of_name(text);
     let known =
         known.map(|gpu| format!("`cuda:{}` to plan for one, else ", gpu.name.to_lowercase()));
     format!("{}`cpu` or `cuda:N`", known.unwrap_or_default())
