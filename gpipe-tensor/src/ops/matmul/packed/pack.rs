@@ -6,7 +6,7 @@ use pulp::NullaryFnOnce;
 use pulp::x86::V3;
 
 use crate::ops::matmul::matrix::Matrix;
-use crate::ops::matmul::squares::{LANES, fetch, transposed};
+use crate::ops::matmul::squares::{LANES, fetch, fetch_at, transposed};
 
 /// How many inner elements ahead a row of an operand that lies in columns is asked for.
 const AHEAD: usize = 16;
@@ -176,35 +176,49 @@ impl<const WIDTH: usize, const INNER: usize> Panel<'_, WIDTH, INNER> {
     /// Copies rows that lie one float after the other by transposing squares of 8 steps; returns how many steps that was.
     #[inline(always)]
     fn in_squares(&mut self) -> usize {
-        let count = self.inner / (LANES * INNER);
-        let squares = self.out.chunks_exact_mut(LANES * WIDTH);
-        for (square, out) in squares.take(count).enumerate() {
-            // The last rows first: where they are fewer than a vector, it reaches into the next column.
-            for first in (0..WIDTH).step_by(LANES).rev() {
-                let rows = LANES.min(WIDTH - first);
-                let mut columns = [[0.0; LANES]; LANES];
-                for (i, row) in columns[..rows].iter_mut().enumerate() {
-                    let place = (first + i) * self.row_stride + square * LANES * INNER;
-                    fetch(self.floats, place + WIDTH * self.row_stride);
-                    let from = &self.floats[place..][..LANES * INNER];
-                    if INNER == 1 {
-                        row.copy_from_slice(from);
-                    } else {
-                        let pairs = from.as_chunks::<2>().0;
-                        for (out, [low, high]) in row.iter_mut().zip(pairs) {
-                            *out = pair(*low, *high);
-                        }
+        const { assert!(matches!(WIDTH % LANES, 0 | 4 | 6)) };
+        let squares = self.inner / (LANES * INNER);
+        let whole = WIDTH / LANES * LANES;
+        // The last rows first: where they are fewer than a vector, it reaches into the next column.
+        match WIDTH - whole {
+            4 => self.rows_in_squares::<4>(whole, squares),
+            6 => self.rows_in_squares::<6>(whole, squares),
+            _ => (),
+        }
+        for first in (0..whole).step_by(LANES) {
+            self.rows_in_squares::<LANES>(first, squares);
+        }
+        squares * LANES
+    }
+
+    /// Copies this many rows of the panel from the `first` one on, whose places are worked out once for all squares.
+    #[inline(always)]
+    fn rows_in_squares<const ROWS: usize>(&mut self, first: usize, squares: usize) {
+        let ahead = WIDTH * self.row_stride;
+        let rows: [&[f32]; ROWS] = std::array::from_fn(|i| {
+            &self.floats[(first + i) * self.row_stride..][..squares * LANES * INNER]
+        });
+        let columns = self.out.chunks_exact_mut(LANES * WIDTH).take(squares);
+        for (square, out) in columns.enumerate() {
+            let mut columns = [[0.0; LANES]; LANES];
+            for (row, from) in columns.iter_mut().zip(rows) {
+                let from = &from[square * LANES * INNER..][..LANES * INNER];
+                fetch_at(from.as_ptr().wrapping_add(ahead));
+                if INNER == 1 {
+                    row.copy_from_slice(from);
+                } else {
+                    let pairs = from.as_chunks::<2>().0;
+                    for (out, [low, high]) in row.iter_mut().zip(pairs) {
+                        *out = pair(*low, *high);
                     }
                 }
-                let columns = transposed(self.simd, columns);
-                // Whole vectors, though rows may be fewer: what follows overwrites what is too much.
-                for (i, column) in columns[..LANES - 1].iter().enumerate() {
-                    out[i * WIDTH + first..][..LANES].copy_from_slice(column);
-                }
-                out[(LANES - 1) * WIDTH + first..][..rows]
-                    .copy_from_slice(&columns[LANES - 1][..rows]);
             }
+            let columns = transposed(self.simd, columns);
+            // Whole vectors, though rows may be fewer: what follows overwrites what is too much.
+            for (i, column) in columns[..LANES - 1].iter().enumerate() {
+                out[i * WIDTH + first..][..LANES].copy_from_slice(column);
+            }
+            out[(LANES - 1) * WIDTH + first..][..ROWS].copy_from_slice(&columns[LANES - 1][..ROWS]);
         }
-        count * LANES
     }
 }
