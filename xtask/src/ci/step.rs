@@ -17,7 +17,8 @@ pub enum What {
     Tidy,
     Deny,
     Package,
-    Systems,
+    /// Types on other systems, of which one is checked by this toolchain.
+    Systems(Option<String>),
     Arm,
     /// An example that the step before has built, and its arguments.
     Example(PathBuf, &'static [&'static str]),
@@ -59,7 +60,7 @@ impl Step {
     /// Whether it runs nothing that it builds: it reads, lints, checks types or writes documentation.
     pub fn is_static(&self) -> bool {
         match &self.what {
-            What::Tidy | What::Deny | What::Package | What::Systems => true,
+            What::Tidy | What::Deny | What::Package | What::Systems(_) => true,
             What::Arm | What::Example(..) => false,
             What::Cargo { arguments, .. } => {
                 let command = arguments.iter().find(|argument| !argument.starts_with('+'));
@@ -75,7 +76,7 @@ impl Step {
             What::Tidy => tidy::run(root),
             What::Deny => deny::run(shell),
             What::Package => package::run(shell, root),
-            What::Systems => targets::systems(shell),
+            What::Systems(oldest) => targets::systems(shell, oldest.as_deref()),
             What::Arm => targets::arm(shell),
             What::Example(program, arguments) => {
                 let arguments = arguments.iter();

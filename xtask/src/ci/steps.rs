@@ -76,11 +76,10 @@ pub fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         ));
         steps.extend(feature_steps(tree, name)?);
     }
-    steps.extend(minimum_version(tree)?);
     steps.extend([
         Step {
             name: "other systems".into(),
-            what: What::Systems,
+            what: What::Systems(minimum_version(tree)?),
         },
         Step {
             name: "arm gpipe-tensor".into(),
@@ -88,20 +87,22 @@ pub fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         },
     ]);
     // Unsafe code stays within its bounds in programs that are built without checks for overflow, too. With CUDA, whose
-    // unit tests run nowhere else; what the kernels are made of was tried by `test` and has no such checks.
+    // unit tests run nowhere else; what the kernels are made of was tried by `test` and has no such checks. The other
+    // packages have no library to test, but the features of dependencies that the step before has built.
     let unchecked = "profile.dev.package.gpipe-tensor.overflow-checks=false";
-    steps.push(Step::cargo(
+    let unchecked = Step::cargo(
         "unchecked gpipe-tensor",
         &format!(
-            "test -p gpipe-tensor --lib --features cuda --config {unchecked} -- \
+            "test -p gpipe-tensor -p gpipe-cli -p xtask --lib --features cuda --config {unchecked} -- \
              --skip cuda::conformance --skip cuda::nvrtc"
         ),
-    ));
+    );
     // The backend on emulated GPUs; without g++ the tests say that they are skipped.
     steps.push(Step::cargo(
         "emulated",
         "test --workspace --features emulated --test emulated",
     ));
+    steps.push(unchecked);
     // Another cfg is another build of everything: its own folder keeps the first one warm. Only
     // the tests that the model checker runs: its threads and channels work nowhere else.
     steps.push(
@@ -134,9 +135,8 @@ fn has_nvrtc() -> bool {
     env::var_os("GPIPE_NVRTC").is_some()
 }
 
-/// A check of what users build with the oldest compiler that is promised, where it is installed. For tests, and elsewhere,
-/// the lint among [`LINTS`] stands for it.
-fn minimum_version(tree: &Tree) -> anyhow::Result<Option<Step>> {
+/// The toolchain of the oldest compiler that is promised, where it is installed.
+fn minimum_version(tree: &Tree) -> anyhow::Result<Option<String>> {
     let manifest: Table = tree
         .files
         .get("Cargo.toml")
@@ -154,16 +154,7 @@ fn minimum_version(tree: &Tree) -> anyhow::Result<Option<Step>> {
     };
     let rustup = Command::new("rustup").args(["toolchain", "list"]).output();
     let installed = rustup.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    Ok(
-        toolchain(&installed.unwrap_or_default(), version).map(|toolchain| {
-            let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
-            Step::cargo(
-                "minimum version",
-                &format!("+{toolchain} check --workspace --target-dir"),
-            )
-            .argument(format!("{target}/minimum"))
-        }),
-    )
+    Ok(toolchain(&installed.unwrap_or_default(), version).map(str::to_owned))
 }
 
 /// The name of the toolchain of a version, such as `1.90` or `1.90.0`, in what rustup lists.
