@@ -1,9 +1,9 @@
 //! CUDA kernels: their text, their entry points, and how each is launched.
 //!
 //! Every kernel is CUDA C++ beside its operation (`ops/*/kernel.cu`), written as a template over the
-//! stored type. [`source::source`] puts them together into one translation unit, and adds an entry point for
+//! stored type. [`source::parts`] puts them together into translation units, and adds an entry point to one of these for
 //! each line of the operations' tables ([`entry::entries!`]) and each type: `gelu_tanh_f32`,
-//! `gelu_tanh_bf16`. The unit includes no header, so NVRTC compiles it where no toolkit is
+//! `gelu_tanh_bf16`. A unit includes no header, so NVRTC compiles it where no toolkit is
 //! installed, and a C++ compiler does with the few definitions of the tests' emulator.
 
 #[cfg(feature = "cuda")]

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_int};
 use std::fmt::{self, Write as _};
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
 
 use cudarc::driver::sys::{self as driver, CUfunction, CUfunction_attribute, CUmodule};
 use cudarc::nvrtc::sys::{self, nvrtcProgram};
@@ -14,6 +16,7 @@ use super::image::is_whole;
 use super::probe::compiler_version;
 use super::raw_handle::RawHandle;
 use super::seal::{opened, sealed};
+use super::source::{Part, parts};
 use super::status::Status;
 use crate::ops::attention::tensor_cores::by_warpgroups;
 use crate::ops::cross_entropy::kernels::keeps_rows;
@@ -26,18 +29,22 @@ pub(super) const MOST_SHARED: u32 = 227 << 10;
 /// Bytes of it that a block has without asking on every device.
 const SHARED: u32 = 48 << 10;
 
-/// An image, if a device has it; locked while it is made.
-type Slot = Arc<Mutex<Weak<Vec<u8>>>>;
+/// The images of all parts of the kernels, in their order.
+type Images = Vec<Vec<u8>>;
+
+/// Images, if a device has them; locked while they are made.
+type Slot = Arc<Mutex<Weak<Images>>>;
 
 /// The images of this process, by their keys.
 static IMAGES: Mutex<BTreeMap<String, Slot>> = Mutex::new(BTreeMap::new());
 
-/// A loaded module and its entry points.
+/// The loaded kernels and their entry points.
 pub(crate) struct Module {
-    raw: RawHandle<CUmodule>,
+    /// Of each part.
+    raw: Vec<RawHandle<CUmodule>>,
     functions: HashMap<(&'static str, DType), RawHandle<CUfunction>>,
-    /// What it was loaded from, for other devices.
-    image: Arc<Vec<u8>>,
+    /// What they were loaded from, for other devices.
+    images: Arc<Images>,
     /// Whether kernels that multiply by warpgroups do so.
     has_warpgroups: bool,
 }
@@ -45,40 +52,56 @@ pub(crate) struct Module {
 impl Module {
     /// Loads the kernels for a device of this compute capability into the thread's context.
     pub fn load(capability: (u32, u32), cache: Option<&dyn KernelCache>) -> Result<Self> {
-        let source = super::source::source();
+        let parts = parts();
         let target = Target::of(capability)?;
         let options = [
             format!("--gpu-architecture={target}"),
             // The processor rounds each product, and so do the kernels.
             "--fmad=false".to_owned(),
         ];
-        let key = key(&source, &options, &compiler_version()?);
+        let key = key(&parts, &options, &compiler_version()?);
         // Devices of one architecture wait for the first that asks; others compile meanwhile.
         let slot = {
             let mut images = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);
             images.entry(key.clone()).or_default().clone()
         };
-        let mut image = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(image) = image.upgrade() {
-            return Self::of(image, target);
+        let mut images = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(images) = images.upgrade() {
+            return Self::of(&parts, images, target);
         }
         // What cannot be loaded is no module of this driver: it is made again.
         let cached = cache.and_then(|cache| cache.load(&key));
         let cached = cached.as_deref().and_then(|bytes| opened(&key, bytes));
-        if let Some(Ok(module)) = cached.map(|bytes| Self::of(Arc::new(bytes.to_vec()), target)) {
-            *image = Arc::downgrade(&module.image);
+        let cached = cached.and_then(|bytes| unpacked(bytes, parts.len()));
+        if let Some(Ok(module)) = cached.map(|images| Self::of(&parts, Arc::new(images), target)) {
+            *images = Arc::downgrade(&module.images);
             return Ok(module);
         }
-        let module = Self::of(Arc::new(compile(&source, &options, target)?), target)?;
+        let compiled = compile_all(&parts, &options, target)?;
+        let module = Self::of(&parts, Arc::new(compiled), target)?;
         if let Some(cache) = cache {
-            cache.store(&key, &sealed(&key, &module.image));
+            cache.store(&key, &sealed(&key, &packed(&module.images)));
         }
-        *image = Arc::downgrade(&module.image);
+        *images = Arc::downgrade(&module.images);
         Ok(module)
     }
 
-    fn of(image: Arc<Vec<u8>>, target: Target) -> Result<Self> {
-        if !is_whole(&image) {
+    fn of(parts: &[Part], images: Arc<Images>, target: Target) -> Result<Self> {
+        let mut module = Self {
+            raw: Vec::new(),
+            functions: HashMap::new(),
+            images: images.clone(),
+            has_warpgroups: target.has_warpgroups(),
+        };
+        for (part, image) in parts.iter().zip(&*images) {
+            module.add(part, image)?;
+        }
+        Ok(module)
+    }
+
+    /// Loads a part.
+    fn add(&mut self, part: &Part, image: &[u8]) -> Result<()> {
+        if !is_whole(image) {
             return Err(Error::Cuda {
                 call: "cuModuleLoadData",
                 message: format!("{} bytes are no whole image of kernels", image.len()),
@@ -89,20 +112,15 @@ impl Module {
         // or carries the digest that was put on one. The call writes one name.
         unsafe { driver::cuModuleLoadData(&mut raw, image.as_ptr().cast()) }
             .check("cuModuleLoadData")?;
-        let mut module = Self {
-            raw: RawHandle(raw),
-            functions: HashMap::new(),
-            image,
-            has_warpgroups: target.has_warpgroups(),
-        };
-        for form in super::source::entries().flat_map(|entry| entry.forms()) {
+        self.raw.push(RawHandle(raw));
+        for form in &part.forms {
             let symbol = text(form.name())?;
             let mut function = std::ptr::null_mut();
             // SAFETY: the module is loaded, the name ends in a zero; the call writes one name.
-            unsafe { driver::cuModuleGetFunction(&mut function, module.raw.0, symbol.as_ptr()) }
+            unsafe { driver::cuModuleGetFunction(&mut function, raw, symbol.as_ptr()) }
                 .check("cuModuleGetFunction")?;
             let name = form.entry.name;
-            if module.has_warpgroups && (by_warpgroups(name) || keeps_rows(name)) {
+            if self.has_warpgroups && (by_warpgroups(name) || keeps_rows(name)) {
                 let attribute =
                     CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
                 // SAFETY: the function is the module's.
@@ -114,9 +132,9 @@ impl Module {
             // SAFETY: as above.
             unsafe { driver::cuFuncLoad(function) }.check("cuFuncLoad")?;
             let place = (form.entry.name, form.stored);
-            module.functions.insert(place, RawHandle(function));
+            self.functions.insert(place, RawHandle(function));
         }
-        Ok(module)
+        Ok(())
     }
 
     /// Whether kernels that multiply by warpgroups do so here.
@@ -141,8 +159,10 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: the module is loaded, in the context that its owner has made the thread's.
-        let _unloaded = unsafe { driver::cuModuleUnload(self.raw.0) };
+        for module in &self.raw {
+            // SAFETY: the module is loaded, in the context that its owner has made the thread's.
+            let _unloaded = unsafe { driver::cuModuleUnload(module.0) };
+        }
     }
 }
 
@@ -197,10 +217,33 @@ impl fmt::Display for Target {
     }
 }
 
-/// The cache key of an image: the digest of all that it depends on.
-fn key(source: &str, options: &[String], compiler: &str) -> String {
-    let parts = options.iter().map(String::as_str).chain([compiler, source]);
-    let digest = parts.fold(Sha256::new(), |digest, part| {
+/// Images as one: each behind its length in 8 bytes.
+fn packed(images: &Images) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for image in images {
+        bytes.extend((image.len() as u64).to_le_bytes());
+        bytes.extend(image);
+    }
+    bytes
+}
+
+/// As many images as there are parts, of bytes that [`packed`] made of as many.
+fn unpacked(mut bytes: &[u8], parts: usize) -> Option<Images> {
+    let mut next = || {
+        let (length, rest) = bytes.split_first_chunk()?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+        let (image, rest) = rest.split_at_checked(length)?;
+        bytes = rest;
+        Some(image.to_vec())
+    };
+    (0..parts).map(|_| next()).collect()
+}
+
+/// The cache key of images: the digest of all that they depend on.
+fn key(parts: &[Part], options: &[String], compiler: &str) -> String {
+    let texts = options.iter().map(String::as_str).chain([compiler]);
+    let texts = texts.chain(parts.iter().map(|part| part.source.as_str()));
+    let digest = texts.fold(Sha256::new(), |digest, part| {
         digest.chain_update(part).chain_update([0])
     });
     let mut key = String::new();
@@ -227,7 +270,24 @@ impl Drop for Program {
     }
 }
 
-/// The image for a device.
+/// The images of all parts for a device, compiled at the same time, as far as there are threads.
+fn compile_all(parts: &[Part], options: &[String], target: Target) -> Result<Images> {
+    let compile = |part: &Part| compile(&part.source, options, target);
+    thread::scope(|scope| {
+        let threads = parts.iter().map(|part| {
+            let thread = thread::Builder::new().spawn_scoped(scope, move || compile(part));
+            thread.map_err(|_| part)
+        });
+        let threads: Vec<_> = threads.collect();
+        let compiled = threads.into_iter().map(|thread| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(part) => compile(part),
+        });
+        compiled.collect()
+    })
+}
+
+/// The image of a part for a device.
 fn compile(source: &str, options: &[String], target: Target) -> Result<Vec<u8>> {
     let source = text(source)?;
     let options = options.iter().map(|option| text(option.as_str()));
@@ -286,4 +346,22 @@ fn log(program: &Program) -> Result<String> {
     };
     bytes.retain(|&byte| byte != 0);
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_come_back_from_the_bytes_of_as_many_or_not_at_all() {
+        let images = vec![vec![1, 2, 3], Vec::new(), vec![4]];
+        let bytes = packed(&images);
+        assert_eq!(unpacked(&bytes, images.len()), Some(images));
+        assert_eq!(unpacked(&bytes, 4), None);
+        for length in 0..bytes.len() {
+            assert_eq!(unpacked(&bytes[..length], 3), None, "{length} bytes");
+        }
+        let endless = u64::MAX.to_le_bytes();
+        assert_eq!(unpacked(&endless, 1), None);
+    }
 }

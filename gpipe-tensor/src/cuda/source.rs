@@ -1,8 +1,8 @@
-//! The translation unit that holds all kernels and their entry points.
+//! The kernels and their entry points as text for a compiler, in one translation unit or in parts.
 
 use std::fmt::Write as _;
 
-use super::entry::Entry;
+use super::entry::{Entry, Form};
 use crate::ops::kernels::KERNELS;
 
 /// The kernels' texts by the paths of their files, each before those that use it.
@@ -112,18 +112,42 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
     KERNELS.iter().copied().flatten().copied()
 }
 
-/// The one translation unit that holds all kernels and their entry points.
+/// A translation unit: all kernels, and some of their entry points.
+pub(crate) struct Part {
+    pub source: String,
+    pub forms: Vec<Form>,
+}
+
+/// Parts whose entry points are all that there are: a compiler spends most of its time on these, and compiles parts at
+/// the same time.
+pub(crate) fn parts() -> Vec<Part> {
+    /// As many as processors that most hosts of GPUs have.
+    const PARTS: usize = 8;
+    let of_part = |part| entries().skip(part).step_by(PARTS);
+    let forms = |part| of_part(part).flat_map(Entry::forms).collect();
+    let part = |forms: Vec<Form>| Part {
+        source: with_entry_points(&forms),
+        forms,
+    };
+    (0..PARTS).map(forms).map(part).collect()
+}
+
+/// The one translation unit that holds all kernels and their entry points, for emulators and the tests' compiler.
+#[cfg(any(test, feature = "emulated"))]
 pub(crate) fn source() -> String {
+    with_entry_points(&entries().flat_map(Entry::forms).collect::<Vec<_>>())
+}
+
+/// All kernels, and these entry points.
+fn with_entry_points(forms: &[Form]) -> String {
     let mut source = String::from("namespace gpipe {\n");
     for (path, text) in TEXTS {
         // What the compiler says then names the file and its line.
         let _ = writeln!(source, "#line 1 \"{path}\"\n{text}");
     }
     source.push_str("#line 1 \"entry points\"\n");
-    for entry in entries() {
-        for form in entry.forms() {
-            let _ = writeln!(source, "{}", form.definition());
-        }
+    for form in forms {
+        let _ = writeln!(source, "{}", form.definition());
     }
     source.push_str("}\n");
     source
@@ -142,6 +166,24 @@ mod tests {
             .collect();
         let distinct: BTreeSet<&String> = names.iter().collect();
         assert_eq!(distinct.len(), names.len());
+    }
+
+    #[test]
+    fn every_entry_point_is_one_parts() {
+        let names = |forms: &[Form]| forms.iter().map(|form| form.name()).collect::<Vec<_>>();
+        let parts = parts();
+        for part in &parts {
+            let defined = part.source.matches("__launch_bounds__(").count();
+            let others = with_entry_points(&[]).matches("__launch_bounds__(").count();
+            assert_eq!(defined - others, part.forms.len());
+            let mut forms = part.forms.iter();
+            assert!(forms.all(|form| part.source.contains(&form.definition())));
+        }
+        let mut parts: Vec<String> = parts.iter().flat_map(|part| names(&part.forms)).collect();
+        let mut all = names(&entries().flat_map(Entry::forms).collect::<Vec<_>>());
+        parts.sort();
+        all.sort();
+        assert_eq!(parts, all);
     }
 
     #[test]

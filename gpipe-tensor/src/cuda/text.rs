@@ -105,10 +105,22 @@ fn kind(param: Param) -> char {
 #[cfg(feature = "emulated")]
 pub fn host(kernels_machine: &str, parts: &[(&str, &str)]) -> String {
     let (mut source, _) = machine(kernels_machine);
+    let all = super::source::parts();
+    let hashes: Vec<String> = all
+        .iter()
+        .map(|part| format!("{:#x}ull", hash(&part.source)))
+        .collect();
+    let of_form = |form| all.iter().position(|part| part.forms.contains(&form));
+    // In the order of the machine's list of kernels.
+    let forms = super::source::entries().flat_map(|entry| entry.forms());
+    let places: Vec<String> = forms
+        .map(|form| format!("{}", of_form(form).expect("a part")))
+        .collect();
     let _ = writeln!(
         source,
-        "static const uint64_t SOURCE_HASH = {:#x}ull;",
-        hash(&super::source::source())
+        "static const uint64_t SOURCES[] = {{{}}};\nstatic const size_t SOURCE_OF[] = {{{}}};",
+        hashes.join(", "),
+        places.join(", ")
     );
     for (path, text) in parts {
         let _ = writeln!(source, "#line 1 \"{path}\"\n{text}");
@@ -116,10 +128,13 @@ pub fn host(kernels_machine: &str, parts: &[(&str, &str)]) -> String {
     source
 }
 
-/// What the emulated compiler takes: the kernels that the host was compiled with.
+/// What the emulated compiler takes: the parts of the kernels that the host was compiled with.
 #[cfg(feature = "emulated")]
-pub fn kernels() -> String {
-    super::source::source()
+pub fn kernels() -> Vec<String> {
+    super::source::parts()
+        .into_iter()
+        .map(|part| part.source)
+        .collect()
 }
 
 /// FNV-1a: what an image of the emulated compiler says of its source.

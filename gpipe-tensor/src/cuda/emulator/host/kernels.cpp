@@ -1,5 +1,5 @@
-// The driver's calls about modules and kernels, and NVRTC: it makes images that name the source's
-// hash, and a module of such an image holds the kernels that were compiled here.
+// The driver's calls about modules and kernels, and NVRTC: it makes images that name the hash of a
+// source, and a module of such an image holds those of the kernels compiled here that this source has.
 
 using host::text;
 
@@ -7,8 +7,15 @@ namespace host {
 
 struct Module {
     Device* device;
+    /// The source that it was made of.
+    size_t source;
     bool alive;
 };
+
+/// The place of a source among those whose kernels were compiled here; their number if it is another one.
+static size_t source_of(uint64_t hash) {
+    return (size_t)(std::find(std::begin(SOURCES), std::end(SOURCES), hash) - SOURCES);
+}
 
 struct Function {
     Module* module;
@@ -48,8 +55,9 @@ static int load(Module** module, const char* image) {
     } else {
         return INVALID_IMAGE;
     }
-    if (hash != SOURCE_HASH) return wrong(INVALID_IMAGE, "an image is loaded that was made of another source");
-    *module = new Module{device, true};
+    size_t source = source_of(hash);
+    if (source == std::size(SOURCES)) return wrong(INVALID_IMAGE, "an image is loaded that was made of another source");
+    *module = new Module{device, source, true};
     return 0;
 }
 
@@ -148,7 +156,7 @@ static int compile(Program* program, int count, const char* const* options) {
         return BUILTIN_FAILURE;
     }
     uint64_t hash = hash_of(program->source.c_str());
-    if (hash != SOURCE_HASH) {
+    if (source_of(hash) == std::size(SOURCES)) {
         program->log = "error: this is not the source that the emulator was compiled with\n";
         return COMPILATION;
     }
@@ -192,7 +200,7 @@ int cuModuleGetFunction(host::Function** function, host::Module* module, const c
     CALL(cuModuleGetFunction);
     if (!module->alive) return host::wrong(host::INVALID_HANDLE, "a module is used after it was unloaded");
     for (const Kernel& kernel : KERNELS) {
-        if (strcmp(kernel.name, name) == 0) {
+        if (strcmp(kernel.name, name) == 0 && SOURCE_OF[&kernel - KERNELS] == module->source) {
             *function = new host::Function{module, &kernel, 48 * 1024, false};
             return 0;
         }
