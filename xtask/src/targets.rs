@@ -5,7 +5,7 @@ use std::process::Command;
 
 use xshell::{Shell, cmd};
 
-/// Systems on which the program must compile. Their tokenizers would need a C++ compiler for them.
+// Systems on which the program must compile. Their tokenizers would need a C++ compiler for them.
 const WINDOWS: &str = "x86_64-pc-windows-gnu";
 const MACOS: &str = "aarch64-apple-darwin";
 

@@ -121,7 +121,7 @@ pub(crate) struct Part {
 /// Parts whose entry points are all that there are: a compiler spends most of its time on these, and compiles parts at
 /// the same time.
 pub(crate) fn parts() -> Vec<Part> {
-    /// As many as processors that most hosts of GPUs have.
+    /// No more than the processors of most hosts with GPUs.
     const PARTS: usize = 8;
     let of_part = |part| entries().skip(part).step_by(PARTS);
     let forms = |part| of_part(part).flat_map(Entry::forms).collect();

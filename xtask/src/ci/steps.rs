@@ -86,23 +86,22 @@ pub fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
             what: What::Arm,
         },
     ]);
-    // Unsafe code stays within its bounds in programs that are built without checks for overflow, too. With CUDA, whose
-    // unit tests run nowhere else; what the kernels are made of was tried by `test` and has no such checks. The other
-    // packages have no library to test, but the features of dependencies that the step before has built.
-    let unchecked = "profile.dev.package.gpipe-tensor.overflow-checks=false";
-    let unchecked = Step::cargo(
-        "unchecked gpipe-tensor",
-        &format!(
-            "test -p gpipe-tensor -p gpipe-cli -p xtask --lib --features cuda --config {unchecked} -- \
-             --skip cuda::conformance --skip cuda::nvrtc"
-        ),
-    );
     // The backend on emulated GPUs; without g++ the tests say that they are skipped.
     steps.push(Step::cargo(
         "emulated",
         "test --workspace --features emulated --test emulated",
     ));
-    steps.push(unchecked);
+    // Unsafe code stays within its bounds in programs that are built without checks for overflow, too. With CUDA, whose
+    // unit tests run nowhere else; what the kernels are made of was tried by `test` and has no such checks. The other
+    // packages have no library to test, but the features of dependencies that the step before has built.
+    let unchecked = "profile.dev.package.gpipe-tensor.overflow-checks=false";
+    steps.push(Step::cargo(
+        "unchecked gpipe-tensor",
+        &format!(
+            "test -p gpipe-tensor -p gpipe-cli -p xtask --lib --features cuda --config {unchecked} -- \
+             --skip cuda::conformance --skip cuda::nvrtc"
+        ),
+    ));
     // Another cfg is another build of everything: its own folder keeps the first one warm. Only
     // the tests that the model checker runs: its threads and channels work nowhere else.
     steps.push(
