@@ -83,17 +83,44 @@ impl Channels {
     /// Ends all channels when the run is over or NCCL reports a fault: a worker that waits for a GPU, which waits for
     /// another rank, would wait for ever.
     fn watch(&self) {
-        while !self.is_closed.load(Ordering::Acquire) {
+        while !self.is_closed() {
             thread::park_timeout(WATCHING);
-            let fault = self.of.iter().find_map(|(route, channel)| {
-                let error = channel.check().err()?;
-                Some(named(*route, &error))
-            });
-            if fault.is_some() || self.world.is_over() {
-                self.await_cause();
-                return self.end(&fault.unwrap_or_else(|| "another rank failed".to_owned()));
+            if self.world.is_over() {
+                return self.end("another rank failed");
+            }
+            if let Some(fault) = self.lasting_fault() {
+                return self.end(&fault);
             }
         }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// A fault of a channel whose last transfer is not done.
+    fn fault(&self) -> Option<String> {
+        self.of.iter().find_map(|(route, channel)| {
+            let error = channel.check().err()?;
+            Some(named(*route, &error))
+        })
+    }
+
+    /// A fault that is still there after the moment in which the news of another rank's failure arrive. A rank that has
+    /// come to its end is no fault: it has all that was sent, which this rank's GPU may report a little later.
+    fn lasting_fault(&self) -> Option<String> {
+        let mut fault = self.fault()?;
+        for _ in 0..HEARING {
+            if self.is_closed() {
+                return None;
+            }
+            if self.world.is_over() {
+                break;
+            }
+            thread::sleep(PAUSE);
+            fault = self.fault()?;
+        }
+        Some(fault)
     }
 
     /// Waits a moment for news of another rank's failure: NCCL may notice that it is gone before its message arrives,

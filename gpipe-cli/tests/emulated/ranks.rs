@@ -187,6 +187,21 @@ fn without_the_same_nccl_everywhere_flows_pass_through_host_memory() {
 }
 
 #[test]
+fn a_rank_that_came_to_its_end_is_no_fault() {
+    let Some(place) = Place::new() else { return };
+    for launcher in launchers() {
+        // A GPU says late that its last transfer is done: the other rank is gone by then.
+        let outcome = train(
+            &place,
+            &launcher,
+            (DEVICES, &["-q", "--out", "run"]),
+            ("seed=1 polls=40", "", true),
+        );
+        assert!(outcome.is_right(), "{}: {outcome:?}", launcher.display());
+    }
+}
+
+#[test]
 fn faults_between_gpus_end_the_job() {
     let Some(place) = Place::new() else { return };
     for launcher in launchers() {

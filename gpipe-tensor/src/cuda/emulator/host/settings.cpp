@@ -24,6 +24,7 @@
 //   blas=N          the version of cuBLAS: 130000 is 13.0
 //   lt=N            the version of cuBLASLt: 130000 is 13.0; 0 has no algorithm for anything
 //   nccl=N          22703 is NCCL 2.27.3
+//   polls=N         devices go on at one of N questions whether an event is past (3)
 //   deaf=1          NCCL does not notice that a peer is gone
 //   sever=N         NCCL reports a fault at its Nth transfer, and makes no more
 //   signal=N:S      the Nth transfer of NCCL sends the signal S to its own process
@@ -117,7 +118,7 @@ struct Settings {
     std::vector<Refusal> refusals;
     uint64_t break_at = 0;
     int break_with = 0;
-    uint64_t delay = 0, sever = 0, forget = 0, astray = 0;
+    uint64_t polls = 3, delay = 0, sever = 0, forget = 0, astray = 0;
     int nccl = 22703, signal = 0;
     size_t lt = 130000;
     int blas = 130000;
@@ -168,6 +169,7 @@ struct Settings {
         else if (key == "lt") lt = number;
         else if (key == "blas") blas = (int)number;
         else if (key == "nccl") nccl = (int)number;
+        else if (key == "polls") polls = std::max<uint64_t>(number, 1);
         else if (key == "deaf") deaf = number != 0;
         else if (key == "sever") sever = number;
         else if (key == "forget") forget = number;

@@ -17,7 +17,7 @@ static int event_of(Event* event) {
 static void poll(const Work& work) {
     static uint64_t polls = 0;
     pass_time();
-    if (work && !work->done && draw(4, ++polls) % 3 == 0) {
+    if (work && !work->done && draw(4, ++polls) % settings().polls == 0) {
         if (Stream* stream = next_stream(work)) do_first(stream);
     }
 }
