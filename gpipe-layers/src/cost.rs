@@ -69,6 +69,8 @@ pub struct Cost {
     pub outputs: Vec<Flow>,
     /// FLOPs of the forward pass; a multiply-add counts 2.
     pub forward: u64,
+    /// FLOPs of [`recompute`](crate::Layer::recompute), at most `forward`; `None` where it is the forward pass.
+    pub recompute: Option<u64>,
     /// FLOPs of the input gradient.
     pub input_grad: u64,
     /// FLOPs of the input gradient that [`param_only_grad`](crate::Layer::param_only_grad) computes too, because
@@ -95,6 +97,9 @@ pub struct Inside {
     pub(crate) wiring: Wiring,
     /// One a layer.
     pub(crate) costs: Vec<Cost>,
+    /// The last layer that [`recompute`](crate::Layer::recompute) calls, where the layers up to it are one after the
+    /// other: its outputs, and those behind it, are not made. `None` where it is the forward pass.
+    pub(crate) last_recomputed: Option<usize>,
     pub(crate) inputs: Vec<Flow>,
 }
 
@@ -135,6 +140,20 @@ impl Cost {
             weight_grad,
             ..self
         }
+    }
+
+    /// The same with these FLOPs of [`recompute`](crate::Layer::recompute).
+    #[must_use]
+    pub fn with_recompute(self, flops: u64) -> Self {
+        Self {
+            recompute: Some(flops),
+            ..self
+        }
+    }
+
+    /// FLOPs of [`recompute`](crate::Layer::recompute).
+    pub fn recomputed(&self) -> u64 {
+        self.recompute.unwrap_or(self.forward)
     }
 
     /// The same with this number of parameters.

@@ -174,6 +174,18 @@ pub trait Layer: Send {
         Ok((sums(y, onto).map_err(Error::within(self.name()))?, saved))
     }
 
+    /// The state of [`forward`](Self::forward), bit for bit, where nothing needs its outputs: of the last layer of those
+    /// that a stage computes again.
+    ///
+    /// By default `forward` without its outputs. A layer that saves none of what its last operations make leaves these out,
+    /// and says in its [`Cost::recompute`] and its [`Memory::recompute_peak`](crate::Memory::recompute_peak) what is left.
+    ///
+    /// # Errors
+    /// As `forward`.
+    fn recompute(&self, cx: &PassContext, x: Tensors) -> Result<Saved> {
+        Ok(self.forward(cx, x)?.1)
+    }
+
     /// The outputs of positions that continue earlier ones, in inference: `x` holds new positions, `span` says
     /// which rows of the caches they belong to and how many positions are before them (as many for all), and `cache` keeps
     /// what later positions need of these. Of a head, the scores of the last position suffice.

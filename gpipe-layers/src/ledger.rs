@@ -60,7 +60,7 @@ pub struct Buffer(usize);
 pub type Buffers = SmallVec<[Buffer; 2]>;
 
 /// The buffers of a [`Saved`](crate::Saved).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[must_use]
 pub struct SavedBuffers {
     /// Inputs, with their places.

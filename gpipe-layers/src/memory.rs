@@ -90,6 +90,8 @@ pub struct Memory {
     /// During `forward`: outputs that are not [`Same`](Origin::Same), `saved_own` and scratch.
     /// Where an output is written [`Over`](Origin::Over) an input, the peak is less by its bytes.
     pub forward_peak: u64,
+    /// During `recompute`: `saved_own` and scratch. `None` where it is `forward`; with a number, the layer saves no outputs.
+    pub recompute_peak: Option<u64>,
     /// During `input_grad`: dX likewise, `pending_own` and scratch.
     pub input_grad_peak: u64,
     /// During `param_only_grad`: `pending_own` and scratch.
@@ -166,6 +168,8 @@ setters! {
     with_pending_own, pending_own: u64;
     /// Sets [`forward_peak`](Self::forward_peak).
     with_forward_peak, forward_peak: u64;
+    /// Sets [`recompute_peak`](Self::recompute_peak).
+    with_recompute_peak, recompute_peak: Option<u64>;
     /// Sets [`input_grad_peak`](Self::input_grad_peak).
     with_input_grad_peak, input_grad_peak: u64;
     /// Sets [`param_only_grad_peak`](Self::param_only_grad_peak).

@@ -3,9 +3,10 @@
 #[path = "models/perceptron.rs"]
 mod perceptron;
 
+use gpipe_layers::layers::{Activation, Function};
 use gpipe_layers::models::{GptConfig, PRESETS, gpt, preset};
 use gpipe_layers::{
-    AdamW, Cost, CostModel, Decay, Flow, Init, Layer, Optimizer, compute_in, round_to_tf32,
+    AdamW, Cost, CostModel, Decay, Flow, Gelu, Init, Layer, Optimizer, compute_in, round_to_tf32,
 };
 use gpipe_tensor::{DType, Shape};
 
@@ -70,6 +71,25 @@ fn a_gpt_is_a_flat_list_of_halves() {
         ..small()
     };
     assert_eq!(names(&gpt(&dropping).unwrap())[1], "transformer.drop");
+}
+
+/// By hand: a half leaves out its last product, with bias and sum, and the GELU before it; the head everything.
+#[test]
+fn halves_of_a_block_are_recomputed_without_their_last_product() {
+    let (rows, width, vocab) = (2 * 6, 8, 11);
+    let left_out = |cost: &Cost| cost.forward - cost.recomputed();
+    let costs = costs(&gpt(&small()).unwrap(), Flow::u32([2, 6]));
+    let [attention, mlp, norm, head] = [1, 2, 5, 6].map(|layer| left_out(&costs[layer].1));
+    let product = |inputs: u64, outputs: u64| 2 * rows * inputs * outputs;
+    let bias_and_sum = 2 * rows * width;
+    assert_eq!(attention, product(width, width) + bias_and_sum);
+    let gelu = [Flow::f32([2, 6, 32])];
+    let gelu = Activation::new("gelu", Function::Gelu(Gelu::Tanh)).cost(&gelu);
+    let gelu = gelu.unwrap().forward;
+    assert_eq!(mlp, product(4 * width, width) + bias_and_sum + gelu);
+    assert_eq!(head, product(width, vocab));
+    // It saves what it computes.
+    assert_eq!(norm, 0);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::tensors::{
 use crate::{Buffers, Cost, Flow, Layer, Ledger, PassContext, Saved, SavedBuffers, TensorSet};
 
 /// Checks that the layer's [`Memory`](crate::Memory) predicts the bytes that are alive after each
-/// call and at its peak, for every kind of backward pass, while nothing, everything or any single one of
+/// call and at its peak, for every kind of forward and backward pass, while nothing, everything or any single one of
 /// its arguments has another holder.
 ///
 /// # Errors
@@ -24,14 +24,18 @@ pub fn bytes(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Resul
         holds.extend(single.map(|place| TensorSet::Only(vec![place])));
     }
     for way in [Way::Split, Way::Fused, Way::ParamsOnly, Way::None] {
-        for held in &holds {
+        for (held, recomputes) in holds.iter().flat_map(|held| [(held, false), (held, true)]) {
             let mut run = Run {
                 books: Books::open(layer, device.clone()),
                 cost: &cost,
                 what: format!("({way:?} way back, holding {held:?})"),
                 held,
             };
-            run.play(layer, cx, inputs, way)?;
+            let left = match recomputes {
+                true => run.recompute(layer, cx, inputs)?,
+                false => run.forward(layer, cx, inputs)?,
+            };
+            run.rest(layer, inputs, left, way)?;
         }
     }
     clean(layer)
@@ -97,6 +101,12 @@ impl Books {
     }
 }
 
+/// What a layer saves.
+type Left = (Saved, SavedBuffers);
+
+/// Further claims on tensors.
+type Claims = (Vec<Tensor>, Buffers);
+
 /// A layer whose calls are run and replayed once.
 struct Run<'a> {
     books: Books,
@@ -108,7 +118,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Further claims on some tensors.
-    fn hold(&mut self, tensors: &[Tensor], entries: &[crate::Buffer]) -> (Vec<Tensor>, Buffers) {
+    fn hold(&mut self, tensors: &[Tensor], entries: &[crate::Buffer]) -> Claims {
         let places = (0..tensors.len()).filter(|&place| self.held.contains(place));
         let ledger = &mut self.books.ledger;
         places
@@ -116,18 +126,23 @@ impl Run<'_> {
             .unzip()
     }
 
-    fn play(
+    /// Copies of the inputs.
+    fn inputs(&mut self, inputs: &Tensors) -> Result<(Tensors, Buffers)> {
+        let device = &self.books.device;
+        let copies = inputs.iter().map(|tensor| Ok(tensor.copy_to(device)?));
+        let x = copies.collect::<Result<Tensors>>()?;
+        Ok((x, self.books.ledger.alloc_flow(&flows(inputs))))
+    }
+
+    /// What a forward pass saves, and further claims on its inputs.
+    fn forward(
         &mut self,
-        layer: &mut dyn Layer,
+        layer: &dyn Layer,
         cx: &PassContext,
         inputs: &Tensors,
-        way: Way,
-    ) -> Result<()> {
-        let device = self.books.device.clone();
-        let copies = inputs.iter().map(|tensor| Ok(tensor.copy_to(&device)?));
-        let x = copies.collect::<Result<Tensors>>()?;
-        let x_entry = self.books.ledger.alloc_flow(&flows(inputs));
-        let (mut holder, mut holder_entry) = self.hold(&x, &x_entry);
+    ) -> Result<(Left, Claims)> {
+        let (x, x_entry) = self.inputs(inputs)?;
+        let claims = self.hold(&x, &x_entry);
         let ((y, saved), (y_entry, saved_entry)) = self.books.call(
             &format!("forward {}", self.what),
             || layer.forward(cx, x),
@@ -136,9 +151,37 @@ impl Run<'_> {
         expect_flow(layer, "forward", &self.cost.outputs, &y)?;
         drop(y);
         self.books.ledger.release_all(y_entry);
+        Ok(((saved, saved_entry), claims))
+    }
 
+    /// The same without the outputs.
+    fn recompute(
+        &mut self,
+        layer: &dyn Layer,
+        cx: &PassContext,
+        inputs: &Tensors,
+    ) -> Result<(Left, Claims)> {
+        let (x, x_entry) = self.inputs(inputs)?;
+        let claims = self.hold(&x, &x_entry);
+        let left = self.books.call(
+            &format!("recompute {}", self.what),
+            || layer.recompute(cx, x),
+            |ledger| ledger.recompute(self.cost, x_entry),
+        )?;
+        Ok((left, claims))
+    }
+
+    /// The passes after the first.
+    fn rest(
+        &mut self,
+        layer: &mut dyn Layer,
+        inputs: &Tensors,
+        ((saved, saved_entry), (mut holder, mut holder_entry)): (Left, Claims),
+        way: Way,
+    ) -> Result<()> {
+        let device = self.books.device.clone();
         if let Way::None = way {
-            let forget = format!("dropping what forward saved {}", self.what);
+            let forget = format!("dropping what was saved {}", self.what);
             self.books.call(
                 &forget,
                 || {

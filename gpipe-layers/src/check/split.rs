@@ -10,7 +10,7 @@ use crate::{Error, Layer, PassContext};
 
 /// Checks that `backward` has the same bits as `input_grad` then `weight_grad`, and that
 /// `param_only_grad` then `weight_grad` has the same gradients of parameters; likewise `backward_onto` and
-/// `input_grad_onto`, whose dX has the bits of the sum.
+/// `input_grad_onto`, whose dX has the bits of the sum, and `backward` after `recompute`.
 ///
 /// # Errors
 /// [`CheckError::Bits`] for the first element that differs; and whatever error the layer returns.
@@ -40,6 +40,17 @@ pub fn split(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Resul
     let left = saved(layer, cx, inputs)?;
     let pending = layer.param_only_grad(left, dy.clone())?;
     layer.weight_grad(pending)?;
+    let gradients = take_gradients(layer)?;
+    same_gradients(layer, way, &fused, &gradients)?;
+
+    let way = "backward after recompute";
+    let left = layer.recompute(cx, inputs.clone())?;
+    let dx = layer.backward(left, dy.clone())?;
+    expect_flow(layer, way, &flows(&fused_dx), &dx)?;
+    for (i, (fused, again)) in fused_dx.iter().zip(&dx).enumerate() {
+        let of = format!("gradient of input {i}");
+        same(layer, of, way, &f32s(fused)?, &f32s(again)?)?;
+    }
     let gradients = take_gradients(layer)?;
     same_gradients(layer, way, &fused, &gradients)?;
 

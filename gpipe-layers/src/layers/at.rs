@@ -60,6 +60,7 @@ impl At {
             own.map_or(value(0, place), |own| value(1, own))
         };
         Inside {
+            last_recomputed: None,
             wiring: Wiring {
                 inputs: inputs.len(),
                 nodes: vec![self.places.iter().map(|&place| value(0, place)).collect()],
@@ -235,6 +236,8 @@ impl Layer for At {
             saved_outputs: moved(&inner.saved_outputs, &self.places),
             pending_inputs: moved(&inner.pending_inputs, &self.places),
             pending_grads: moved(&inner.pending_grads, &dy),
+            // The types of the outputs are saved.
+            recompute_peak: None,
             ..inner.clone()
         };
         let inside = cost.inside.is_some().then(|| self.inside(inputs, &cost));
@@ -242,6 +245,7 @@ impl Layer for At {
             outputs,
             memory,
             inside: inside.map(Arc::new),
+            recompute: None,
             ..cost
         })
     }

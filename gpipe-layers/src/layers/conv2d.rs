@@ -4,7 +4,9 @@ use gpipe_tensor::ops::Window;
 use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
-use super::flow::{checked, floats, images, output, single, times, trained, unexpected, unpack};
+use super::flow::{
+    checked, floats, images, output, saved_input, single, times, trained, unexpected, unpack,
+};
 use crate::{
     Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
     TensorSet,
@@ -152,6 +154,7 @@ impl Layer for Conv2d {
         };
         Ok(Cost {
             forward: product.saturating_add(sum),
+            recompute: Some(0),
             input_grad: product,
             weight_grad: trained(&self.weight, product)
                 .saturating_add(self.bias.as_ref().map_or(0, |bias| trained(bias, sum))),
@@ -163,6 +166,7 @@ impl Layer for Conv2d {
                 pending_own: own,
                 pending_grads: TensorSet::All,
                 forward_peak: y.bytes().saturating_add(own),
+                recompute_peak: Some(own),
                 input_grad_peak: x.bytes().saturating_add(own),
                 ..Memory::default()
             },
@@ -187,16 +191,14 @@ impl Layer for Conv2d {
         let x = single(&self.name, x)?;
         let bias = self.bias.as_ref().map(Param::value).transpose()?;
         let weight = self.weight.value()?;
-        let kept = x.to_dtype(weight.dtype());
-        let kept = kept.map_err(Error::within(&self.name))?;
-        let y =
-            ops::conv2d(&kept, weight, bias, &self.window).map_err(Error::within(&self.name))?;
-        let saved = Saved {
-            given: (x.dtype() != kept.dtype()).then(|| x.dtype()),
-            tensors: smallvec![kept],
-            ..Saved::default()
-        };
+        let saved = saved_input(&self.name, &x, &self.weight)?;
+        let y = ops::conv2d(&saved.tensors[0], weight, bias, &self.window)
+            .map_err(Error::within(&self.name))?;
         Ok((smallvec![y], saved))
+    }
+
+    fn recompute(&self, _cx: &PassContext, x: Tensors) -> Result<Saved> {
+        saved_input(&self.name, &single(&self.name, x)?, &self.weight)
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

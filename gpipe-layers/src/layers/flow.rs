@@ -4,7 +4,7 @@ use gpipe_tensor::ops::Window;
 use gpipe_tensor::{DType, Shape, Tensor, Tensors};
 
 pub(super) use crate::saved::{foreign, unpack};
-use crate::{Error, Flow, Param, Result};
+use crate::{Error, Flow, Param, Result, Saved};
 
 /// The one tensor of a flow.
 pub(super) fn single(layer: &str, flow: Tensors) -> Result<Tensor> {
@@ -14,6 +14,16 @@ pub(super) fn single(layer: &str, flow: Tensors) -> Result<Tensor> {
         (Some(tensor), None) => Ok(tensor),
         _ => Err(unexpected(layer, "one tensor", count)),
     }
+}
+
+/// The state of a layer that saves its input x alone, in the type of its weight.
+pub(super) fn saved_input(layer: &str, x: &Tensor, weight: &Param) -> Result<Saved> {
+    let kept = x.to_dtype(weight.value()?.dtype());
+    let kept = kept.map_err(Error::within(layer))?;
+    Ok(Saved {
+        given: (x.dtype() != kept.dtype()).then(|| x.dtype()),
+        ..Saved::new([kept])
+    })
 }
 
 /// The description of the one tensor of floats of a flow, whose innermost extent is `width` if

@@ -58,6 +58,10 @@ impl Layer for GeluLinear {
         let inside = &linear.memory;
         Ok(Cost {
             forward: linear.forward.saturating_add(activation.forward),
+            recompute: Some(match self.linear.is_adapted() {
+                true => linear.recomputed().saturating_add(activation.forward),
+                false => 0,
+            }),
             input_grad: linear.input_grad.saturating_add(activation.input_grad),
             memory: Memory {
                 saved_inputs: TensorSet::All,
@@ -65,6 +69,12 @@ impl Layer for GeluLinear {
                 pending_own: inside.pending_own.saturating_add(x.bytes()),
                 pending_grads: TensorSet::All,
                 forward_peak: inside.forward_peak.saturating_add(x.bytes()),
+                recompute_peak: match self.linear.is_adapted() {
+                    true => inside
+                        .recompute_peak
+                        .map(|peak| peak.saturating_add(x.bytes())),
+                    false => Some(inside.saved_own),
+                },
                 input_grad_peak: inside
                     .input_grad_peak
                     .max(inside.grown().saturating_add(times(&[2, x.bytes()]))),
@@ -103,6 +113,16 @@ impl Layer for GeluLinear {
         let (y, mut saved) = self.linear.forward_onto(cx, gelu, onto)?;
         saved.tensors[0] = x;
         Ok((y, saved))
+    }
+
+    fn recompute(&self, cx: &PassContext, x: Tensors) -> Result<Saved> {
+        let x = single(self.name(), x)?;
+        if !self.linear.is_adapted() {
+            return self.linear.recompute(cx, smallvec![x]);
+        }
+        let mut saved = self.linear.recompute(cx, smallvec![self.gelu(&x)?])?;
+        saved.tensors[0] = x;
+        Ok(saved)
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

@@ -153,6 +153,7 @@ impl Graph {
             wiring: self.wiring.clone(),
             costs,
             inputs: inputs.to_vec(),
+            last_recomputed: None,
         };
         Ok((inside, outputs.into_vec()))
     }

@@ -50,6 +50,10 @@ impl Layer for Head {
         self.0.forward(cx, x)
     }
 
+    fn recompute(&self, cx: &PassContext, x: Tensors) -> Result<Saved> {
+        self.0.recompute(cx, x)
+    }
+
     /// Of a single sample, the last position's scores alone.
     fn forward_cached(
         &self,

@@ -3,7 +3,7 @@
 use gpipe_tensor::{DType, Tensor, Tensors, ops};
 use smallvec::smallvec;
 
-use super::flow::{checked, floats, foreign, output, single, times, trained};
+use super::flow::{checked, floats, foreign, output, saved_input, single, times, trained};
 use super::lora::Lora;
 use crate::lingvo;
 use crate::lora_settings::LoraSettings;
@@ -154,12 +154,9 @@ impl Linear {
         let x = single(&self.name, x)?;
         let bias = self.bias.as_ref().map(Param::value).transpose()?;
         let weight = self.weight.value()?;
-        let kept = x.to_dtype(weight.dtype());
-        let kept = kept.map_err(Error::within(&self.name))?;
-        let adapted = match &self.lora {
-            Some(lora) => Some((lora, lora.inner(cx, &kept)?)),
-            None => None,
-        };
+        let saved = self.saved(cx, &x)?;
+        let kept = &saved.tensors[0];
+        let adapted = self.lora.as_ref().zip(saved.tensors.get(1));
         let layout = self.layout.of_forward();
         // Sums go on after a product whose result is another one's, or is padded.
         let pads = self.pads();
@@ -168,25 +165,33 @@ impl Linear {
             false => (onto, None),
         };
         let y = match begun {
-            Some(onto) => ops::matmul_onto(layout, &kept, weight, bias, onto),
-            None if pads => ops::matmul_padded(layout, &kept, weight),
-            None => ops::matmul(layout, &kept, weight, bias),
+            Some(onto) => ops::matmul_onto(layout, kept, weight, bias, onto),
+            None if pads => ops::matmul_padded(layout, kept, weight),
+            None => ops::matmul(layout, kept, weight, bias),
         };
         let mut y = y.map_err(Error::within(&self.name))?;
-        let mut saved = Saved {
-            given: (x.dtype() != kept.dtype()).then(|| x.dtype()),
-            tensors: smallvec![kept],
-            ..Saved::default()
-        };
         if let Some((lora, inner)) = adapted {
-            lora.add_output(&inner, &mut y)?;
-            saved.tensors.push(inner);
-            saved.cx = Some(cx.clone());
+            lora.add_output(inner, &mut y)?;
         }
         if let Some(onto) = added {
             y = sum(y, onto).map_err(Error::within(&self.name))?;
         }
         Ok((smallvec![y], saved))
+    }
+
+    /// The state of the forward pass: x in the type of the weight, and the inner tensor of the adapter.
+    fn saved(&self, cx: &PassContext, x: &Tensor) -> Result<Saved> {
+        let mut saved = saved_input(&self.name, x, &self.weight)?;
+        if let Some(lora) = &self.lora {
+            saved.tensors.push(lora.inner(cx, &saved.tensors[0])?);
+            saved.cx = Some(cx.clone());
+        }
+        Ok(saved)
+    }
+
+    /// Whether it has an adapter, which saves a tensor besides the input.
+    pub(super) fn is_adapted(&self) -> bool {
+        self.lora.is_some()
     }
 
     /// The state that dW needs, from that of the forward pass and dY.
@@ -239,6 +244,7 @@ impl Layer for Linear {
         let sum = times(&[rows, bias]);
         let cost = Cost {
             forward: product.saturating_add(sum),
+            recompute: Some(0),
             input_grad: product,
             weight_grad: trained(&self.weight, product)
                 .saturating_add(self.bias.as_ref().map_or(0, |bias| trained(bias, sum))),
@@ -250,6 +256,7 @@ impl Layer for Linear {
                 pending_own: own,
                 pending_grads: TensorSet::All,
                 forward_peak: y.bytes().saturating_add(own),
+                recompute_peak: Some(own),
                 input_grad_peak: x.bytes().saturating_add(own),
                 ..Memory::default()
             },
@@ -288,6 +295,10 @@ impl Layer for Linear {
         onto: &Tensor,
     ) -> Result<(Tensors, Saved)> {
         self.pass(cx, x, Some(onto))
+    }
+
+    fn recompute(&self, cx: &PassContext, x: Tensors) -> Result<Saved> {
+        self.saved(cx, &single(&self.name, x)?)
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

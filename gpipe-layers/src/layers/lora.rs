@@ -69,12 +69,14 @@ impl Lora {
         let own = inner.bytes();
         let total = |parts: &[u64]| parts.iter().fold(0u64, |a, &b| a.saturating_add(b));
         let both = total(&[products, dropped, inner.elements()]);
+        let again = times(&[2, rows, a]).saturating_add(dropped);
         Ok(Cost {
             forward: total(&[base.forward, both, y.elements()]),
+            recompute: Some(again),
             input_grad: total(&[base.input_grad, both, x.elements()]),
             weight_grad: total(&[
                 base.weight_grad,
-                trained(&self.a, times(&[2, rows, a]).saturating_add(dropped)),
+                trained(&self.a, again),
                 trained(&self.b, times(&[2, rows, b])),
             ]),
             params: total(&[base.params, a, b]),
@@ -86,6 +88,7 @@ impl Lora {
                 pending_grads: TensorSet::All,
                 // The inner tensor beside the dropped input, or beside both summands of y.
                 forward_peak: own.saturating_add(dropped_bytes.max(times(&[2, y.bytes()]))),
+                recompute_peak: Some(own.saturating_add(dropped_bytes)),
                 // Both summands of dX.
                 input_grad_peak: own.saturating_add(times(&[2, x.bytes()])),
                 param_only_grad_peak: own,

@@ -11,6 +11,7 @@ pub(super) fn memory(x: &Flow, inner: &[Cost]) -> Memory {
     let param_only_grad_peak = Replay::forward(x, inner).2.param_only_grad();
     let backward_peak = Replay::forward(x, inner).2.backward();
     Memory {
+        recompute_peak: Some(recompute_peak(x, inner)),
         saved_inputs: saves_input.into(),
         saved_own,
         forward_peak,
@@ -18,6 +19,22 @@ pub(super) fn memory(x: &Flow, inner: &[Cost]) -> Memory {
         backward_peak: Some(backward_peak),
         ..replay.split()
     }
+}
+
+/// The peak of the forward pass without its outputs.
+fn recompute_peak(x: &Flow, inner: &[Cost]) -> u64 {
+    let mut ledger = Ledger::new();
+    let x = ledger.alloc_flow(std::slice::from_ref(x));
+    let begin = ledger.live();
+    if let Some((last, layers)) = inner.split_last() {
+        let mut flow = ledger.hold_all(&x);
+        for cost in layers {
+            let (y, _saved) = ledger.forward(cost, flow);
+            flow = y;
+        }
+        let _saved = ledger.recompute(last, flow);
+    }
+    ledger.peak().saturating_sub(begin)
 }
 
 /// The moment between the passes.

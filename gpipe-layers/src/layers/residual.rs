@@ -75,9 +75,27 @@ impl Residual {
                 outputs: vec![value(costs.len())],
                 nodes,
             },
+            last_recomputed: costs.len().checked_sub(2),
             costs,
             inputs: inputs.to_vec(),
         })
+    }
+
+    /// The forward pass through the first layers, with what each saves.
+    fn pass(
+        &self,
+        layers: &[Box<dyn Layer>],
+        cx: &PassContext,
+        x: &Tensor,
+    ) -> Result<(Tensors, Vec<Saved>)> {
+        let mut flow: Tensors = smallvec![x.clone()];
+        let mut nested = Vec::with_capacity(self.layers.len());
+        for layer in layers {
+            let (y, saved) = layer.forward(cx, flow)?;
+            nested.push(saved);
+            flow = y;
+        }
+        Ok((flow, nested))
     }
 
     /// The gradient that [`back`] gave, to which that of the skip connection is added where no layer is inside to do so.
@@ -137,6 +155,10 @@ impl Layer for Residual {
         Ok(Cost {
             outputs: inputs.to_vec(),
             forward: total(|cost| cost.forward).saturating_add(x.elements()),
+            recompute: Some(inner.split_last().map_or(0, |(last, layers)| {
+                let layers = layers.iter().map(|cost| cost.forward);
+                layers.fold(last.recomputed(), u64::saturating_add)
+            })),
             input_grad: total(|cost| cost.input_grad).saturating_add(x.elements()),
             // All layers but the first pass gradients on.
             param_only_grad: inner.first().map_or(0, |first| {
@@ -171,16 +193,10 @@ impl Layer for Residual {
 
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let skip = single(&self.name, x)?;
-        let mut flow: Tensors = smallvec![skip.clone()];
-        let mut nested = Vec::with_capacity(self.layers.len());
         let Some((last, layers)) = self.layers.split_last() else {
-            return Ok((self.add(flow, &skip)?, Saved::default()));
+            return Ok((self.add(smallvec![skip.clone()], &skip)?, Saved::default()));
         };
-        for layer in layers {
-            let (y, saved) = layer.forward(cx, flow)?;
-            nested.push(saved);
-            flow = y;
-        }
+        let (flow, mut nested) = self.pass(layers, cx, &skip)?;
         let (y, saved) = last.forward_onto(cx, flow, &skip)?;
         nested.push(saved);
         let saved = Saved {
@@ -188,6 +204,19 @@ impl Layer for Residual {
             ..Saved::default()
         };
         Ok((y, saved))
+    }
+
+    fn recompute(&self, cx: &PassContext, x: Tensors) -> Result<Saved> {
+        let skip = single(&self.name, x)?;
+        let Some((last, layers)) = self.layers.split_last() else {
+            return Ok(Saved::default());
+        };
+        let (flow, mut nested) = self.pass(layers, cx, &skip)?;
+        nested.push(last.recompute(cx, flow)?);
+        Ok(Saved {
+            nested,
+            ..Saved::default()
+        })
     }
 
     fn forward_cached(

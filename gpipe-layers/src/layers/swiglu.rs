@@ -31,6 +31,25 @@ impl SwiGlu {
         }
     }
 
+    /// The state of the forward pass but for that of `down`.
+    fn project(&self, cx: &PassContext, x: Tensors) -> Result<Saved> {
+        let x = single(&self.name, x)?;
+        let (gate, of_gate) = self.gate.forward(cx, smallvec![x.clone()])?;
+        let (up, of_up) = self.up.forward(cx, smallvec![x])?;
+        Ok(Saved {
+            nested: vec![of_gate, of_up],
+            ..Saved::new([single(&self.name, gate)?, single(&self.name, up)?])
+        })
+    }
+
+    /// The input of `down`.
+    fn product(&self, saved: &Saved) -> Result<Tensor> {
+        let [gate, up] = &saved.tensors[..] else {
+            return Err(foreign(&self.name, 2, saved.tensors.len()));
+        };
+        ops::swiglu(gate, up).map_err(Error::within(&self.name))
+    }
+
     fn saved(&self, saved: Saved) -> Result<([Saved; 3], [Tensor; 2])> {
         let inner = unpack(&self.name, saved.tensors)?;
         let count = saved.nested.len();
@@ -55,6 +74,12 @@ impl SwiGlu {
         pending.tensors.insert(0, dy);
         Ok((pending, [gate, up]))
     }
+}
+
+/// The state of `down` without its input, which `split` puts back.
+fn without_product(mut of_down: Saved) -> Saved {
+    of_down.tensors.remove(0);
+    of_down
 }
 
 impl Layer for SwiGlu {
@@ -88,6 +113,15 @@ impl Layer for SwiGlu {
         Ok(Cost {
             outputs: down.outputs.clone(),
             forward: total(|cost| cost.forward).saturating_add(times(&[6, elements])),
+            recompute: Some(sum(&match self.down.is_adapted() {
+                true => [
+                    gate.forward,
+                    up.forward,
+                    times(&[6, elements]),
+                    down.recomputed(),
+                ],
+                false => [gate.forward, up.forward, 0, 0],
+            })),
             input_grad: total(|cost| cost.input_grad)
                 .saturating_add(times(&[10, elements]))
                 .saturating_add(x.elements()),
@@ -111,6 +145,23 @@ impl Layer for SwiGlu {
                 ]
                 .into_iter()
                 .fold(0, u64::max),
+                recompute_peak: Some(
+                    [
+                        of_gate.forward_peak,
+                        sum(&[of_gate.saved_own, bytes, of_up.forward_peak]),
+                        match self.down.is_adapted() {
+                            true => sum(&[
+                                of_gate.saved_own,
+                                of_up.saved_own,
+                                times(&[3, bytes]),
+                                of_down.recompute_peak.unwrap_or(of_down.forward_peak),
+                            ]),
+                            false => 0,
+                        },
+                    ]
+                    .into_iter()
+                    .fold(0, u64::max),
+                ),
                 input_grad_peak: [
                     of_down.input_grad_peak,
                     sum(&[at_gate, of_gate.input_grad_peak]),
@@ -142,19 +193,24 @@ impl Layer for SwiGlu {
     }
 
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
-        let x = single(&self.name, x)?;
-        let (gate, of_gate) = self.gate.forward(cx, smallvec![x.clone()])?;
-        let (up, of_up) = self.up.forward(cx, smallvec![x])?;
-        let (gate, up) = (single(&self.name, gate)?, single(&self.name, up)?);
-        let product = ops::swiglu(&gate, &up).map_err(Error::within(&self.name))?;
-        let (y, mut of_down) = self.down.forward(cx, smallvec![product])?;
-        // The product, which `split` puts back.
-        of_down.tensors.remove(0);
-        let saved = Saved {
-            nested: vec![of_gate, of_up, of_down],
-            ..Saved::new([gate, up])
-        };
+        let mut saved = self.project(cx, x)?;
+        let product = smallvec![self.product(&saved)?];
+        let (y, of_down) = self.down.forward(cx, product)?;
+        saved.nested.push(without_product(of_down));
         Ok((y, saved))
+    }
+
+    fn recompute(&self, cx: &PassContext, x: Tensors) -> Result<Saved> {
+        let mut saved = self.project(cx, x)?;
+        let of_down = match self.down.is_adapted() {
+            true => {
+                let product = smallvec![self.product(&saved)?];
+                without_product(self.down.recompute(cx, product)?)
+            }
+            false => Saved::default(),
+        };
+        saved.nested.push(of_down);
+        Ok(saved)
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

@@ -1,8 +1,11 @@
 //! Replay of the calls of one layer by the memory contract of its cost.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::{Buffer, Buffers, Ledger, PendingBuffers, SavedBuffers};
+use crate::cost::Inside;
 use crate::{Cost, Flow, Origin};
 
 /// For each tensor that a call returns, the buffer that it reuses.
@@ -33,20 +36,47 @@ impl Ledger {
             }
         }
         rest.extend(self.own(memory.saved_own));
-        let mut inputs = SmallVec::new();
-        for (i, buffer) in x.into_iter().enumerate() {
-            match memory.saved_inputs.contains(i) {
-                true => inputs.push((i, buffer)),
-                false => self.release(buffer),
-            }
-        }
         let saved = SavedBuffers {
-            inputs,
+            inputs: self.save_inputs(cost, x),
             rest,
             gradients,
             nested: Vec::new(),
         };
         (y, saved)
+    }
+
+    /// [`Layer::recompute`](crate::Layer::recompute).
+    pub fn recompute(&mut self, cost: &Cost, x: Buffers) -> SavedBuffers {
+        let of_inside = |inside: &Arc<Inside>| Some((inside.clone(), inside.last_recomputed?));
+        if let Some((inside, last)) = cost.inside.as_ref().and_then(of_inside) {
+            return self.recompute_inside(&inside, last, x);
+        }
+        let Some(peak) = cost.memory.recompute_peak.filter(|_| cost.inside.is_none()) else {
+            let (y, saved) = self.forward(cost, x);
+            self.release_all(y);
+            return saved;
+        };
+        let gradients = self.gradients(&x);
+        self.touch(peak);
+        let rest = self.own(cost.memory.saved_own).into_iter().collect();
+        SavedBuffers {
+            inputs: self.save_inputs(cost, x),
+            rest,
+            gradients,
+            nested: Vec::new(),
+        }
+    }
+
+    /// The inputs that are saved, with their places; the others are released.
+    fn save_inputs(&mut self, cost: &Cost, x: Buffers) -> SmallVec<[(usize, Buffer); 2]> {
+        let mut inputs = SmallVec::new();
+        for (i, buffer) in x.into_iter().enumerate() {
+            match cost.memory.saved_inputs.contains(i) {
+                true => inputs.push((i, buffer)),
+                false => self.release(buffer),
+            }
+        }
+        inputs
     }
 
     /// [`Layer::input_grad`](crate::Layer::input_grad).

@@ -1,7 +1,5 @@
 //! Replay of the calls of layers inside a layer.
 
-use smallvec::SmallVec;
-
 use super::{Buffer, Buffers, Ledger, PendingBuffers, SavedBuffers};
 use crate::Flow;
 use crate::cost::Inside;
@@ -24,12 +22,43 @@ impl Ledger {
             Ok(y)
         });
         let saved = SavedBuffers {
-            inputs: SmallVec::new(),
-            rest: Buffers::new(),
-            gradients: SmallVec::new(),
             nested,
+            ..SavedBuffers::default()
         };
         (y.unwrap_or_default(), saved)
+    }
+
+    /// The layers up to `last`, one after the other, while their input is held for the layer around them.
+    pub(super) fn recompute_inside(
+        &mut self,
+        inside: &Inside,
+        last: usize,
+        x: Buffers,
+    ) -> SavedBuffers {
+        let (before, behind) = inside.costs.split_at(last);
+        let mut nested = Vec::with_capacity(inside.costs.len());
+        let mut flow = self.hold_all(&x);
+        for cost in before {
+            let (y, saved) = self.forward(cost, flow);
+            nested.push(saved);
+            flow = y;
+        }
+        nested.push(self.recompute(&behind[0], flow));
+        self.release_all(x);
+        for values in &inside.wiring.nodes[last + 1..] {
+            let flows = values
+                .iter()
+                .map(|value| &inside.flow(value.source)[value.place]);
+            let floats = flows.filter(|flow| flow.dtype.is_float());
+            nested.push(SavedBuffers {
+                gradients: floats.map(Flow::bytes).collect(),
+                ..SavedBuffers::default()
+            });
+        }
+        SavedBuffers {
+            nested,
+            ..SavedBuffers::default()
+        }
     }
 
     fn back_inside(

@@ -17,7 +17,7 @@ pub enum Policy {
     /// of [`Policy::Stage`].
     ExceptLast,
     /// The input of every n-th layer of the stage: less is alive at once during the backward pass
-    /// than under [`Policy::Stage`], at the same work (Chen et al. 2016). 0 counts as 1.
+    /// than under [`Policy::Stage`], at no more work (Chen et al. 2016). 0 counts as 1.
     Every(usize),
     /// The choice with the least recomputation within this number of bytes per stage, parameters and all
     /// else included: which layers keep their saved tensors, and where runs of the others begin.

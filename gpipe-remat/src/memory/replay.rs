@@ -226,9 +226,13 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
         match left {
             Left::Saved(saved) => saved,
             Left::Inputs(x) => {
+                let (costs, last) = (self.costs.of(m), layers.end - 1);
                 let mut saved = Vec::with_capacity(layers.len());
-                let y = self.down(self.costs.of(m), layers, x, Some(&mut saved));
-                self.ledger.release_all(y);
+                let mut x = self.down(costs, layers.start..last, x, Some(&mut saved));
+                let taken = self.costs.arity(last).min(x.len());
+                let passing: Buffers = x.drain(taken..).collect();
+                self.ledger.release_all(passing);
+                saved.push(self.ledger.recompute(&costs[last], x));
                 saved
             }
         }

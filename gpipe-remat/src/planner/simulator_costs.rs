@@ -76,9 +76,8 @@ pub fn simulator_costs(
             // The same for every micro-batch that is not fully kept.
             let mut cells = remat_plan.of_stage(stage).iter();
             let forgetting = cells.find(|kept| **kept != Retained::Everything);
-            let [recompute, rest] = forgetting.map_or([0.0; 2], |kept| {
-                times.again(cores, part, kept, costs.first_trained())
-            });
+            let again = |kept| times.again(cores, part, kept, costs);
+            let [recompute, rest] = forgetting.map_or([0.0; 2], again);
             stages.push(StageCosts {
                 recompute,
                 ..times.of_stage(cores, part, splits(schedule, stage), costs.first_trained())

@@ -7,6 +7,7 @@ use gpipe_partition::search::{bisect, pack};
 use gpipe_sched::Op;
 
 use super::candidate::Candidate;
+use super::times::recomputed_share;
 use crate::Policy;
 
 /// For each stage, numbers or times of its forward passes, input and weight gradients.
@@ -190,6 +191,13 @@ impl Memory {
         let smallest = sizes.min_by_key(|&m| costs.samples(m))?;
         let (mut fixed, mut left) = (vec![0.0], vec![0.0]);
         let mut work_a_byte = f64::INFINITY;
+        let mut a_byte = |work: f64, bytes: f64| {
+            if bytes > 0.0 {
+                work_a_byte = work_a_byte.min(work / bytes);
+            }
+        };
+        // Forward pass and own bytes of the layer before.
+        let mut before = None;
         for layer in 0..candidate.layers() {
             let of = &costs.of(smallest);
             let memory = &of[layer].memory;
@@ -207,15 +215,21 @@ impl Memory {
                 .filter(|(place, _)| memory.saved_inputs.contains(*place) && is_new(*place))
                 .map(|(_, flow)| flow.bytes())
                 .sum();
-            let bytes = match costs.owes_gradients(layer + 1) {
-                true => memory.saved_own.saturating_add(input) as f64,
-                false => 0.0,
+            let [own, input] = match costs.owes_gradients(layer + 1) {
+                true => [memory.saved_own as f64, input as f64],
+                false => [0.0; 2],
             };
-            if bytes > 0.0 {
+            if costs.owes_gradients(layer + 1) {
+                // The input of the first layer of a run is kept; that of another one is made by all of the forward pass of
+                // the layer before, and what the last one saves by a part of its own.
+                if let Some((forward, own)) = before {
+                    a_byte(forward, own + input);
+                }
                 let [forward, ..] = candidate.bounds.thirds(&(layer..layer + 1));
-                work_a_byte = work_a_byte.min(forward / bytes);
+                a_byte(forward * recomputed_share(&costs.of(0)[layer]), own);
+                before = Some((forward, own));
             }
-            left.push(left[layer] + bytes);
+            left.push(left[layer] + own + input);
             let weights = request.weights.of_stage(layer..layer + 1);
             fixed.push(fixed[layer] + weights.fixed() as f64);
         }

@@ -153,8 +153,7 @@ impl<'a> Chooser<'a> {
         let Some(forgetting) = kept.iter().find(|kept| forgets(kept)) else {
             return (vec![0.0; times.cores()], 0.0);
         };
-        let trained = costs.first_trained();
-        let on = |cores: usize| times.again(cores, part, forgetting, trained)[0];
+        let on = |cores: usize| times.again(cores, part, forgetting, costs)[0];
         let again: Vec<f64> = (1..=times.cores()).map(on).collect();
         let sizes = (0..kept.len())
             .filter(|&m| forgets(&kept[m]))

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use gpipe_layers::Cost;
 use gpipe_sched::StageCosts;
 
 use crate::{ModelCosts, Retained, RetainedRun};
@@ -191,24 +192,36 @@ impl Times {
     }
 
     /// The recomputed work of the layers of a stage that are not kept: all of it, and the part that a
-    /// recompute action leaves to the backward pass, which is all runs but the last. Those before `trained` are never
-    /// computed again.
+    /// recompute action leaves to the backward pass, which is all runs but the last. Frozen layers at the beginning are
+    /// never computed again.
     pub(crate) fn again(
         &self,
         cores: usize,
         part: &Range<usize>,
         kept: &Retained,
-        trained: usize,
+        costs: &ModelCosts,
     ) -> [f64; 2] {
-        let frozen = trained.saturating_sub(part.start).min(part.len());
-        let work = &self.on(cores)[part.clone()];
-        let seconds =
-            |run: RetainedRun| -> f64 { work[run.layers].iter().map(|w| w.forward).sum() };
+        let frozen = costs.first_trained().saturating_sub(part.start);
+        let frozen = frozen.min(part.len());
+        let (work, costs) = (&self.on(cores)[part.clone()], &costs.of(0)[part.clone()]);
+        let seconds = |run: RetainedRun| -> f64 {
+            let last = run.layers.end - 1;
+            let before: f64 = work[run.layers.start..last].iter().map(|w| w.forward).sum();
+            before + work[last].forward * recomputed_share(&costs[last])
+        };
         let runs = kept.runs_behind(frozen, part.len()).into_iter();
         let runs = runs.filter(|run| !run.kept);
         let seconds: Vec<f64> = runs.map(seconds).collect();
         let all: f64 = seconds.iter().sum();
         [all, all - seconds.last().copied().unwrap_or(0.0)]
+    }
+}
+
+/// The share of the forward pass of a layer that is computed again where nothing needs its outputs: that of its FLOPs.
+pub(super) fn recomputed_share(cost: &Cost) -> f64 {
+    match cost.forward {
+        0 => 1.0,
+        forward => cost.recomputed().min(forward) as f64 / forward as f64,
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct Passed {
     pub(crate) flow: Tensors,
     /// The tensors of the run's input that its layers touched.
     pub(crate) reach: Reach,
+    /// How many tensors of the backward flow are gradients of the last layer's outputs.
+    pub(crate) gradients: usize,
 }
 
 /// Computes the forward pass of the layers; `keep` receives the saved tensors of each.
@@ -30,6 +32,7 @@ pub(crate) fn forward(
     mut keep: impl FnMut(Step),
 ) -> Result<Passed> {
     let mut reach = Reach::new(x.len());
+    let mut gradients = 0;
     for (index, layer) in layers.iter().enumerate() {
         let places = LayerPlaces::of(layer.as_ref());
         let passing: Tensors = x.drain(places.arity.min(x.len())..).collect();
@@ -38,14 +41,34 @@ pub(crate) fn forward(
             look.outputs(index, layer.as_ref(), &y)?;
         }
         reach.pass(&places, y.len());
-        keep(Step {
-            saved,
-            gradients: y.iter().filter(|tensor| tensor.dtype().is_float()).count(),
-        });
+        gradients = y.iter().filter(|tensor| tensor.dtype().is_float()).count();
+        keep(Step { saved, gradients });
         y.extend(passing);
         x = y;
     }
-    Ok(Passed { flow: x, reach })
+    Ok(Passed {
+        flow: x,
+        reach,
+        gradients,
+    })
+}
+
+/// Computes again what the backward pass of the layers needs, and no outputs, which nothing does. `gradients` is that of
+/// [`Passed`].
+pub(crate) fn recompute(
+    layers: &[Box<dyn Layer>],
+    cx: &PassContext,
+    x: Tensors,
+    gradients: usize,
+) -> Result<Vec<Step>> {
+    let mut steps = Vec::with_capacity(layers.len());
+    if let Some((last, before)) = layers.split_last() {
+        let mut x = forward(before, cx, x, None, |step| steps.push(step))?.flow;
+        x.truncate(last.arity());
+        let saved = last.recompute(cx, x)?;
+        steps.push(Step { saved, gradients });
+    }
+    Ok(steps)
 }
 
 /// Computes the backward pass of the layers. `back` takes one layer, its saved tensors and the gradients

@@ -6,9 +6,8 @@ use gpipe_layers::Pending;
 use gpipe_tensor::{Device, Tensors};
 
 use super::exchange::stand_in;
-use super::run::Step;
+use super::run::{Passed, Step};
 use crate::Result;
-use crate::reach::Reach;
 
 /// The tensors that a stage holds for all micro-batches.
 #[derive(Default)]
@@ -65,20 +64,20 @@ pub(crate) struct StashedRun {
 /// The stashed tensors of a forward pass: all that the backward pass needs, or the inputs for
 /// recomputing them.
 pub(crate) enum Stashed {
-    /// The input; tensors that no layer of the run touches have no elements.
-    Inputs(Tensors),
+    /// The input, whose tensors that no layer of the run touches have no elements, and [`Passed::gradients`].
+    Inputs(Tensors, usize),
     Saved(Vec<Step>),
 }
 
 impl Stashed {
-    /// Keeps the tensors of a run's input that its layers touch: the next stage or run keeps the others. `transit`
-    /// is a handle of the processor.
-    pub(crate) fn inputs(inputs: Tensors, reach: &Reach, transit: &Device) -> Result<Self> {
-        let kept = inputs.into_iter().zip(reach.touched());
+    /// Keeps the tensors of a run's input that its layers touched as they `passed`: the next stage or run keeps the
+    /// others. `transit` is a handle of the processor.
+    pub(crate) fn inputs(inputs: Tensors, passed: &Passed, transit: &Device) -> Result<Self> {
+        let kept = inputs.into_iter().zip(passed.reach.touched());
         let kept = kept.map(|(input, &touched)| match touched {
             true => Ok(input),
             false => stand_in(transit, input.dtype().is_float()),
         });
-        Ok(Self::Inputs(kept.collect::<Result<_>>()?))
+        Ok(Self::Inputs(kept.collect::<Result<_>>()?, passed.gradients))
     }
 }

@@ -40,7 +40,7 @@ pub fn table_of(kinds: &[KindTimes], width: usize) -> String {
     table_within(width, &heading, &["layer"], &rows)
 }
 
-/// A row of the table; recomputation takes as long as the forward pass and has no column.
+/// A row of the table; recomputation is a part of the forward pass and has no column.
 fn row(name: &str, count: usize, flops: u64, seconds: [f64; 4]) -> Vec<String> {
     let milliseconds = |seconds: f64| format!("{:.3}", 1e3 * seconds);
     let [forward, input_grad, weight_grad, update] = seconds;

@@ -188,10 +188,11 @@ impl<'a> Chain<'a> {
         }
         let mut again = Pass::new(self, start);
         for layer in start..self.part.end {
+            let peak = again.recompute_peak(self, layer);
             again.forward(self, layer);
             let flow = self.gradients(layer + 1, again.flow.len());
             let waiting = bytes(&flow).saturating_add(self.pending(layer + 1));
-            runs.back.push(again.ledger.peak().saturating_add(waiting));
+            runs.back.push(peak.saturating_add(waiting));
         }
         let known = again.release_flow();
         again.begin_back(self, self.part.end, known);
@@ -266,6 +267,35 @@ impl Pass {
     }
 
     fn forward(&mut self, chain: &Chain<'_>, layer: usize) {
+        let (x, passing) = self.enter(chain, layer);
+        let cost = &chain.costs.of(chain.m)[layer];
+        let (mut y, saved) = self.ledger.forward(cost, x);
+        y.extend(passing);
+        self.flow = y;
+        self.saved.push(saved);
+    }
+
+    /// The peak so far where this layer is the last one that is computed again; the flow is as before it.
+    fn recompute_peak(&mut self, chain: &Chain<'_>, layer: usize) -> u64 {
+        let (x, passing) = self.enter(chain, layer);
+        let before = self.ledger.peak();
+        self.ledger.reset_peak();
+        let own = self.ledger.hold_all(&x);
+        let saved = self.ledger.recompute(&chain.costs.of(chain.m)[layer], own);
+        // What passes by is freed before.
+        let alone = passing.iter().filter(|one| self.ledger.is_unique(one));
+        let freed: u64 = alone.map(|one| self.ledger.bytes(one)).sum();
+        let peak = self.ledger.peak().saturating_sub(freed);
+        self.ledger.release_saved(saved);
+        self.ledger.reset_peak();
+        self.ledger.touch(before.saturating_sub(self.ledger.live()));
+        self.flow = x;
+        self.flow.extend(passing);
+        peak.max(before)
+    }
+
+    /// The flow that enters a layer: what it takes, and what passes by.
+    fn enter(&mut self, chain: &Chain<'_>, layer: usize) -> (Buffers, Buffers) {
         let flow = chain.costs.flow(chain.m, layer);
         let taken = chain.costs.arity(layer).min(flow.len());
         // Tensors that no layer has taken so far were in the input from the start.
@@ -295,12 +325,7 @@ impl Pass {
             self.flow.extend(buffers);
         }
         let passing: Buffers = self.flow.drain(taken..).collect();
-        let x = std::mem::take(&mut self.flow);
-        let cost = &chain.costs.of(chain.m)[layer];
-        let (mut y, saved) = self.ledger.forward(cost, x);
-        y.extend(passing);
-        self.flow = y;
-        self.saved.push(saved);
+        (std::mem::take(&mut self.flow), passing)
     }
 
     /// Releases the saved tensors of the last layer.

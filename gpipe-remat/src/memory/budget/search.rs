@@ -32,13 +32,13 @@ struct State {
 }
 
 /// The Pareto-optimal choices within `available` bytes of activations. `work` is the cost of recomputing
-/// each layer. At most `most` choices are followed at each boundary.
+/// each layer, before others and as the last one of a run. At most `most` choices are followed at each boundary.
 pub(crate) fn search(
     chain: &Chain<'_>,
     in_flight: &InFlight,
     available: u64,
     most: usize,
-    work: impl Fn(usize) -> u64,
+    work: impl Fn(usize) -> [u64; 2],
 ) -> Vec<Choice> {
     let part = chain.part.clone();
     let mut places: Vec<Vec<State>> = vec![Vec::new(); part.len() + 1];
@@ -100,9 +100,11 @@ pub(crate) fn search(
             );
         }
         let runs = chain.runs(layer);
-        let mut again = 0_u64;
+        let mut before_last = 0_u64;
         for end in layer + 1..=part.end {
-            again = again.saturating_add(work(end - 1));
+            let [forward, last] = work(end - 1);
+            let again = before_last.saturating_add(last);
+            before_last = before_last.saturating_add(forward);
             let length = end - layer - 1;
             let mut any = false;
             for (before, state) in states.iter().enumerate() {

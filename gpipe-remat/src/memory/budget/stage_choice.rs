@@ -159,7 +159,8 @@ impl StageContext<'_> {
             return Some(Retained::Everything);
         }
         let mut choices = search(&self.chain(), &self.in_flight(), available, most, |layer| {
-            self.costs.of(0)[layer].forward
+            let cost = &self.costs.of(0)[layer];
+            [cost.forward, cost.recomputed()]
         });
         choices.sort_by_key(|choice| (choice.work, choice.held));
         let mut tried = choices.into_iter().map(|choice| self.kept(&choice.runs));
@@ -182,7 +183,7 @@ impl StageContext<'_> {
         let (chain, in_flight) = (self.chain(), self.in_flight());
         // Each round finds all choices that could be better; the replay decides.
         while let Some(below) = least.0.checked_sub(self.fixed.fixed().saturating_add(1)) {
-            let choices = search(&chain, &in_flight, below, EXACT, |_| 0);
+            let choices = search(&chain, &in_flight, below, EXACT, |_| [0; 2]);
             let choices = choices.iter().map(|choice| self.kept(&choice.runs));
             let peaks = choices.map(|kept| (self.peak(&kept), kept));
             match peaks.min_by_key(|(peak, _)| *peak) {

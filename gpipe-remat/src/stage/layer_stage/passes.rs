@@ -92,11 +92,7 @@ impl LayerStage {
     fn restore(&self, cx: &PassContext, layers: Range<usize>, left: Stashed) -> Result<Vec<Step>> {
         match left {
             Stashed::Saved(steps) => Ok(steps),
-            Stashed::Inputs(x) => {
-                let mut steps = Vec::with_capacity(layers.len());
-                run::forward(&self.layers[layers], cx, x, None, |step| steps.push(step))?;
-                Ok(steps)
-            }
+            Stashed::Inputs(x, gradients) => run::recompute(&self.layers[layers], cx, x, gradients),
         }
     }
 
@@ -252,8 +248,9 @@ impl Stage for LayerStage {
             } else {
                 let inputs = flow.clone();
                 let passed = run::forward(part, &cx, flow, look, drop)?;
+                let left = Stashed::inputs(inputs, &passed, &self.transit)?;
                 flow = passed.flow;
-                Stashed::inputs(inputs, &passed.reach, &self.transit)?
+                left
             };
             runs.push(StashedRun { layers, kept, left });
         }
