@@ -111,13 +111,21 @@ impl Dataset {
             let key = "data.seq_len";
             return Err(Error::Zero { key });
         }
-        let all = tokens.len().saturating_sub(1) as u64 / seq_len as u64;
+        let targets = tokens.len().saturating_sub(1);
+        let all = targets as u64 / seq_len as u64;
         if tokens.len() == 0 {
             return fault(SourceFault::Empty);
         }
         if all == 0 {
-            let tokens = tokens.len();
-            return fault(SourceFault::TooShort { tokens, seq_len });
+            let samples = match options.held_out {
+                HeldOut::LastTenth => 2,
+                _ => 1,
+            };
+            return fault(SourceFault::TooShort {
+                tokens: tokens.len(),
+                seq_len,
+                most: targets / samples,
+            });
         }
         let unknown = |place: &usize| tokens.at(*place) as usize >= vocab;
         if let Some(place) = (0..tokens.len()).find(unknown) {

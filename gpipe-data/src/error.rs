@@ -138,13 +138,15 @@ pub enum SourceFault {
     /// A text shorter than a sample and the token after it.
     #[error(
         "{tokens} tokens are too few for a sample of {seq_len} + 1 tokens: {}",
-        longer(*tokens)
+        longer(*most)
     )]
     TooShort {
         /// Tokens of the text, at least 1.
         tokens: usize,
         /// Tokens of a sample.
         seq_len: usize,
+        /// The most tokens of a sample of which there are enough; 0 if there are none.
+        most: usize,
     },
     /// A single sample, to be both trained on and held out.
     #[error(
@@ -370,9 +372,9 @@ fn of_source(is_target: bool) -> &'static str {
     if is_target { "" } else { " of `data.source`" }
 }
 
-/// The mend for a text of `tokens` tokens that is too short.
-fn longer(tokens: usize) -> String {
-    match tokens.saturating_sub(1) {
+/// The mend for a text that is too short, of which there are samples of at most `most` tokens.
+fn longer(most: usize) -> String {
+    match most {
         0 => "name a longer text".to_owned(),
         most => format!("use `data.seq_len = {most}` or less, or a longer text"),
     }

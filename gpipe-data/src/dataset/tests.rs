@@ -209,6 +209,27 @@ fn text_that_is_too_short_is_refused() {
         ..in_order()
     };
     assert!(refused(5, evaluated).contains("`run.eval_every = 0`"));
+    // Followed, a mend works.
+    for held_out in [HeldOut::Nothing, HeldOut::LastTenth, HeldOut::Everything] {
+        for bytes in 1..9 {
+            let options = SampleOptions {
+                held_out,
+                seq_len: 9,
+                ..in_order()
+            };
+            let said = refused(bytes, options.clone());
+            let mend = said.split("use `data.seq_len = ").nth(1);
+            let Some((most, _)) = mend.and_then(|mend| mend.split_once('`')) else {
+                assert!(bytes < 3 && said.ends_with("name a longer text"), "{said}");
+                continue;
+            };
+            let followed = SampleOptions {
+                seq_len: most.parse().unwrap(),
+                ..options
+            };
+            assert!(samples(bytes, followed).is_ok(), "{said}");
+        }
+    }
     let small = SampleOptions {
         vocab: 20,
         ..in_order()
