@@ -132,8 +132,12 @@ fn an_action_out_of_order_names_the_micro_batch() {
         };
         refused(stage.weight_grad(&m), "0W1: it holds nothing");
         refused(stage.recompute(&m), "0R1: it holds nothing");
-        let y = stage.forward(&m, x).expect("a forward pass");
+        let y = stage.forward(&m, x.clone()).expect("a forward pass");
         refused(stage.weight_grad(&m), "0W1: it still holds");
+        refused(
+            stage.forward(&m, x.clone()).map(drop),
+            "0F1: it still holds",
+        );
         stage.recompute(&m).expect("in order");
         stage.recompute(&m).expect("idempotent");
         stage.input_grad(&m, gradient(&y)).expect("in order");
@@ -145,6 +149,7 @@ fn an_action_out_of_order_names_the_micro_batch() {
             stage.backward(&m, gradient(&y)).map(drop),
             "0B1: its input gradient",
         );
+        refused(stage.forward(&m, x).map(drop), "0F1: its input gradient");
         stage.weight_grad(&m).expect("in order");
         refused(stage.weight_grad(&m), "0W1: it holds nothing");
     }

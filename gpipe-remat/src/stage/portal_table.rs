@@ -267,7 +267,7 @@ mod tests {
             error.to_string(),
             "the portal from stage 0 to stage 2: activations of micro-batch 0 are missing"
         );
-        let second = stages[0].forward(&micro_batch(1), flow(&device, 0));
+        let second = table.give(key(Direction::Forward, 1), flow(&device, 0).remove(0));
         assert_eq!(
             second.unwrap_err().to_string(),
             "the portal from stage 0 to stage 2: activations of micro-batch 1 are there already"

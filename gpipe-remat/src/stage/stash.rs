@@ -27,6 +27,12 @@ impl Stash {
         self.0[m] = state;
     }
 
+    /// The entry of a micro-batch, if it holds something.
+    pub(crate) fn held(&self, m: usize) -> Option<&StashedState> {
+        let state = self.0.get(m);
+        state.filter(|state| !matches!(state, StashedState::Nothing))
+    }
+
     /// Removes and returns the entry of a micro-batch.
     pub(crate) fn take(&mut self, m: usize) -> StashedState {
         self.0.get_mut(m).map_or(StashedState::Nothing, |s| {

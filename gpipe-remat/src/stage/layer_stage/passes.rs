@@ -201,6 +201,10 @@ impl Stage for LayerStage {
 
     fn forward(&mut self, m: &MicroBatch, x: Tensors) -> Result<Tensors> {
         self.enter_action(m);
+        if let Some(state) = self.stash.held(m.index).filter(|_| m.train) {
+            let needed = "a micro-batch of which nothing is held";
+            return Err(self.out_of_order(m, Op::Forward, needed, state));
+        }
         let cx = self.cx(m);
         let before = match m.train {
             true => self.before(),
