@@ -155,6 +155,25 @@ fn an_action_out_of_order_names_the_micro_batch() {
     }
 }
 
+#[test]
+fn rows_that_a_cache_does_not_have_are_refused() {
+    let (mut stage, m, x) = stage(Policy::Keep);
+    let m = MicroBatch::new(0, m.samples, 0, false);
+    assert_eq!(m.samples, 2..4);
+    let refused = |result: gpipe_remat::Result<()>| {
+        let message = result.expect_err("no such row").to_string();
+        assert!(message.contains("keep_positions"), "{message}");
+    };
+    stage.keep_positions(3);
+    refused(stage.forward(&m, x.clone()).map(drop));
+    refused(stage.select_rows(&[0, 3], &[0, 0]));
+    refused(stage.select_rows(&[0, 1], &[0]));
+    stage.keep_positions(4);
+    stage.forward(&m, x).expect("rows of the cache");
+    stage.select_rows(&[3, 3], &[6, 6]).expect("a row of it");
+    refused(stage.select_rows(&[2], &[6]));
+}
+
 /// Why an assembly of 3 stages and 4 micro-batches refuses a plan.
 fn refusal(remat_plan: RematPlan) -> String {
     let run = run(Order::Gpipe, Policy::Keep);

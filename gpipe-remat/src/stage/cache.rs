@@ -6,7 +6,7 @@ use gpipe_layers::{Layer, LayerCache, PassContext};
 use gpipe_tensor::ops::CacheSpan;
 use gpipe_tensor::{Device, Tensors};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// What the layers of a stage keep of the positions of each row.
 #[derive(Debug)]
@@ -26,7 +26,16 @@ impl StageCache {
 
     /// Row i becomes what row `rows[i]` was, and forgets its positions from `lengths[i]` on.
     pub(crate) fn select(&mut self, rows: &[usize], lengths: &[usize]) -> Result<()> {
-        let unchanged = rows.iter().copied().eq(0..self.lengths.len());
+        let count = self.lengths.len();
+        if rows.len() != lengths.len() || rows.iter().any(|&row| row >= count) {
+            return Err(Error::Assembly(format!(
+                "{} rows and {} lengths of a cache of {count} rows: give a length for each, and rows that \
+                 `keep_positions` made",
+                rows.len(),
+                lengths.len()
+            )));
+        }
+        let unchanged = rows.iter().copied().eq(0..count);
         if !unchanged {
             for cache in &mut self.layers {
                 cache.select(rows)?;
@@ -53,7 +62,13 @@ impl StageCache {
         // A tensor that passes the stage has no positions here.
         let mut positions = x.iter().map(|x| x.shape().dims().get(1).copied());
         let added = positions.find_map(|positions| positions).unwrap_or(0);
-        let past = self.lengths.get(rows.clone()).unwrap_or_default().to_vec();
+        let past = self.lengths.get(rows.clone()).ok_or_else(|| {
+            Error::Assembly(format!(
+                "samples {rows:?} of a cache of {} rows: call `keep_positions` with as many",
+                self.lengths.len()
+            ))
+        })?;
+        let past = past.to_vec();
         let span = CacheSpan::new(device, self.lengths.len(), rows.start, past)?;
         self.layers.resize_with(layers.len(), LayerCache::default);
         for (layer, cache) in layers.iter().zip(&mut self.layers) {
