@@ -1,10 +1,13 @@
 //! Chat templates: the text of a conversation, and where its answers are.
 //!
-//! A template is a program of a stranger. It is run with fuel, which bounds instructions and bytes, reads nothing but
-//! the conversation, and knows no clock.
+//! A template is a program of a stranger. It is run with fuel, which bounds instructions and bytes, for a few seconds at
+//! most, reads nothing but the conversation, and knows no clock.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
@@ -16,6 +19,10 @@ use super::quiet::{quietly, short};
 
 /// The fuel of one rendering: instructions, or 64 bytes each of the texts that it makes.
 const FUEL: u64 = 200_000;
+
+/// The longest that a template is waited for: to compare lists of lists, or to print them, takes no fuel. Those in use take
+/// milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes of the stack that a template runs on: values in values, as many as the fuel makes, are dropped by recursion.
 const STACK: usize = 256 << 20;
@@ -53,7 +60,7 @@ pub struct Chat {
 
 /// A template that was understood.
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    environment: Arc<Environment<'static>>,
     /// The texts of special tokens by their names.
     special: Value,
     /// Whether it says itself what answers are.
@@ -86,13 +93,13 @@ impl ChatTemplate {
             let [start, end] = BOUNDS;
             format!("{start}{text}{end}")
         });
-        let environment = guarded(|| {
+        let environment = guarded(PATIENCE, move || {
             let added = environment.add_template_owned(NAME, template);
             added.map_err(|error| format!("cannot be understood: {}", short(said(&error))))?;
             Ok(environment)
         })?;
         Ok(Self {
-            environment,
+            environment: environment.into(),
             special: Value::from_pairs(special),
             marks,
         })
@@ -104,6 +111,11 @@ impl ChatTemplate {
     /// role `assistant` is the text that the message adds to that of the messages before it, with the prompt for an
     /// answer.
     pub fn render(&self, line: &str) -> Result<Chat, ChatError> {
+        self.render_within(line, PATIENCE)
+    }
+
+    /// [`render`](Self::render), each run of the template within a time.
+    pub fn render_within(&self, line: &str, patience: Duration) -> Result<Chat, ChatError> {
         let Line { messages, tools } = serde_json::from_str(line).map_err(|error| {
             ChatError::Malformed(format!("is no conversation ({})", short(error)))
         })?;
@@ -126,8 +138,20 @@ impl ChatTemplate {
             }
         }
         let run = |count: usize, prompts: bool| {
-            guarded(|| self.run(&messages[..count], tools.as_ref(), prompts))
-                .map_err(ChatError::Refused)
+            let given = context! {
+                messages => &messages[..count],
+                tools => tools.as_ref(),
+                documents => (),
+                add_generation_prompt => prompts,
+                ..self.special.clone()
+            };
+            let environment = self.environment.clone();
+            guarded(patience, move || {
+                let template = environment.get_template(NAME);
+                let text = template.and_then(|template| template.render(given));
+                text.map_err(|error| short(said(&error)))
+            })
+            .map_err(ChatError::Refused)
         };
         let all = run(messages.len(), false)?;
         if self.marks {
@@ -146,25 +170,6 @@ impl ChatTemplate {
             chat.answers.push(before.len()..with.len());
         }
         Ok(chat)
-    }
-
-    /// The text of messages; `prompts` asks for what goes before the next answer.
-    fn run(
-        &self,
-        messages: &[Value],
-        tools: Option<&Value>,
-        prompts: bool,
-    ) -> Result<String, String> {
-        let given = context! {
-            messages => messages,
-            tools => tools,
-            documents => (),
-            add_generation_prompt => prompts,
-            ..self.special.clone()
-        };
-        let template = self.environment.get_template(NAME);
-        let text = template.and_then(|template| template.render(given));
-        text.map_err(|error| short(said(&error)))
     }
 }
 
@@ -224,14 +229,23 @@ fn unmarked(marked: &str) -> Chat {
     chat
 }
 
-/// Runs a call of the library on a large stack; panics become errors.
-fn guarded<T: Send>(call: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
-    thread::scope(|scope| {
-        let started = thread::Builder::new()
-            .stack_size(STACK)
-            .spawn_scoped(scope, || quietly(call));
-        let started = started.map_err(|error| format!("cannot be run: {error}"))?;
-        started.join().unwrap_or_else(|_| Err("panicked".into()))
+/// Runs a call of the library on a large stack; panics become errors. One that takes longer is left to itself, until the
+/// program ends.
+fn guarded<T: Send + 'static>(
+    patience: Duration,
+    call: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let (tell, told) = mpsc::channel();
+    let started = thread::Builder::new().stack_size(STACK).spawn(move || {
+        // Nobody listens any more to one that took too long.
+        let _ = tell.send(quietly(call));
+    });
+    started.map_err(|error| format!("cannot be run: {error}"))?;
+    told.recv_timeout(patience).unwrap_or_else(|fault| {
+        Err(match fault {
+            RecvTimeoutError::Timeout => "takes too long".into(),
+            RecvTimeoutError::Disconnected => "panicked".into(),
+        })
     })
 }
 

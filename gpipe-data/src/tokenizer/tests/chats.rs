@@ -1,5 +1,7 @@
 //! Texts, tokens and answers of conversations are those of transformers; hostile templates are one line.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -152,6 +154,19 @@ fn a_hostile_template_is_one_line() {
     }
     assert!(ChatTemplate::parse("{% for %}", Vec::new()).is_err());
     assert!(ChatTemplate::parse(&" ".repeat(2 << 20), Vec::new()).is_err());
+}
+
+/// To compare lists takes no fuel. This ends a moment later: nothing is left to run for ever.
+#[test]
+fn a_template_that_takes_long_is_not_waited_for() {
+    let template = "{% set a = [messages] * 1000 %}{% set b = [messages] * 1000 %}\
+        {{ [a] * 1000 == [b] * 1000 }}";
+    let template = ChatTemplate::parse(template, Vec::new()).unwrap();
+    let line = user().to_string();
+    match template.render_within(&line, Duration::from_millis(50)) {
+        Err(ChatError::Refused(words)) => assert_eq!(words, "takes too long"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
