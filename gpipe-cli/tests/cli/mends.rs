@@ -359,6 +359,19 @@ fn a_run_by_a_table_is_evaluated_and_sampled_without_it() {
     }
 }
 
+/// Costs of forward passes of one token are others, by which Lingvo's rule may leave a stage without layers.
+#[test]
+fn a_run_cut_by_lingvos_rule_is_evaluated_and_sampled() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = "train --steps 1 --out run -q --batch-size 4 --partition histogram --set model.blocks=1 --set \
+                 model.width=8 --set model.heads=2";
+    for line in [train, "eval run", "sample run --tokens 2"] {
+        let typed: Vec<&str> = line.split_whitespace().collect();
+        let output = gpipe(folder.path(), &typed);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+}
+
 /// A stack larger than all addresses stands for a limit of threads, which root does not have.
 #[cfg(target_os = "linux")]
 #[test]

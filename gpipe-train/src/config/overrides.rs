@@ -174,9 +174,9 @@ impl Overrides {
 
     /// Adapts the layers so far, those of a training run, to forward passes alone: a number of
     /// micro-batches becomes the most, and a table of actions, which is of another number of them, is
-    /// left out, as are groups, replicas, layers before the pipeline, what is kept for backward passes in which memory, and
-    /// on processors what was asked of GPUs. A later layer with other stages leaves out any schedule and cut, as do ranks that
-    /// cannot share the stages of the run: there is a stage for each worker then.
+    /// left out, as are the rule `histogram`, groups, replicas, layers before the pipeline, what is kept for backward passes in
+    /// which memory, and on processors what was asked of GPUs. A later layer with other stages leaves out any schedule and
+    /// cut, as do ranks that cannot share the stages of the run: there is a stage for each worker then.
     #[must_use]
     pub fn forward_only(mut self) -> Self {
         let name = self.given.text("pipeline", "schedule");
@@ -187,6 +187,10 @@ impl Overrides {
             {
                 self.given.remove("pipeline", "stages");
             }
+        }
+        // By the costs of forward passes Lingvo's rule may leave a stage without layers.
+        if self.given.text("pipeline", "partition") == Some("histogram") {
+            self.given.remove("pipeline", "partition");
         }
         // There are no gradients to sum, and a layer takes a micro-batch as it takes more.
         for key in ["groups", "replicas", "zero", "before", "remat", "memory"] {
