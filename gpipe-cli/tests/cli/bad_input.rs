@@ -211,6 +211,14 @@ const CASES: &[(&[&str], &[&str])] = &[
     ),
     (&["train", "--overwrite"], &["--out"]),
     (
+        &["train", "--weight-decay", "1e39"],
+        &["--weight-decay 1e39", "--weight-decay 1e38 or less"],
+    ),
+    (
+        &["train", "--set", "optimizer.eps=1e39"],
+        &["--set optimizer.eps=1e39", "optimizer.eps=1e38 or less"],
+    ),
+    (
         &["train", "--quiet", "--verbose"],
         &["--quiet", "--verbose"],
     ),

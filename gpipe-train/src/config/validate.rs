@@ -198,6 +198,16 @@ fn check_optimizer(optimizer: &Optimizer) -> Result<()> {
             optimizer.eps.get()
         )));
     }
+    for (key, value) in [
+        ("weight_decay", optimizer.weight_decay.get()),
+        ("eps", optimizer.eps.get()),
+    ] {
+        if (value as f32).is_infinite() {
+            return Err(Error::invalid(format!(
+                "`optimizer.{key} = {value:e}` is beyond single precision: use `optimizer.{key} = 1e38` or less"
+            )));
+        }
+    }
     let is = |other| name == other;
     let (momentum, nesterov) = (!is(OptimizerName::AdamW), is(OptimizerName::Sgd));
     let alpha = optimizer.alpha != Fraction::ALPHA;
