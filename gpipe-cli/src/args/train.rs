@@ -29,7 +29,12 @@ pub struct TrainArgs {
     #[arg(long, help_heading = "Run", conflicts_with = "resume")]
     pub auto: bool,
     /// Measure the layers for --auto first, like gpipe plan --profile
-    #[arg(long, help_heading = "Run", requires = "auto")]
+    #[arg(
+        long,
+        help_heading = "Run",
+        requires = "auto",
+        conflicts_with = "resume"
+    )]
     pub profile: bool,
     /// Show the plan and exit, like gpipe plan
     #[arg(long, help_heading = "Run")]

@@ -211,6 +211,10 @@ const CASES: &[(&[&str], &[&str])] = &[
     ),
     (&["train", "--overwrite"], &["--out"]),
     (
+        &["train", "--resume", "run", "--profile"],
+        &["--resume", "cannot be used with '--profile'"],
+    ),
+    (
         &["train", "--weight-decay", "1e39"],
         &["--weight-decay 1e39", "--weight-decay 1e38 or less"],
     ),
