@@ -391,4 +391,11 @@ fn a_size_of_images_that_fits_is_named() {
             "{said}"
         );
     }
+    // Digits have one size.
+    let of_digits = ["data.source=digits", "data.batch_size=2"];
+    for network in ["model.name=resnet18", "model.name=convnet:4,4,4,4,4"] {
+        let config = resolved(&[&of_digits[..], &[network]].concat());
+        let said = crate::Setup::new(&config).err().unwrap().to_string();
+        assert!(!said.contains("image_size"), "{said}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use gpipe_data::DIGITS;
 use gpipe_layers::{
     Flow, Kind, Layer, Optimizer, OptimizerKind, compute_in, freeze, round_to_tf32,
 };
@@ -147,7 +148,8 @@ pub(crate) fn misfit(
         ModelCosts::new(layers, samples, input).is_ok()
     };
     let near = (1..=FARTHEST).flat_map(|off| [size + off, size.saturating_sub(off)]);
-    let mut near = near.filter(|&size| size > 0 && config.data.image_size.is_some());
+    let has_sizes = config.data.image_size.is_some() && config.data.source != DIGITS;
+    let mut near = near.filter(|&size| size > 0 && has_sizes);
     match near.find(fits) {
         Some(size) => Error::invalid(format!("{error}: `data.image_size = {size}` fits")),
         None => Error::input(error),
