@@ -38,6 +38,20 @@ impl ModelSource {
         }
         overrides.layer(settings)
     }
+
+    /// Resolves the configuration of these layers over [`overrides`](Self::overrides).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a layer names a model without trained weights; those of [`Overrides::resolve`].
+    pub fn resolve(&self, layers: Overrides) -> Result<TrainConfig> {
+        match layers.model_name().filter(|name| is_preset_name(name)) {
+            Some(name) => Err(Error::invalid(format!(
+                "`model.name = {name}`: its weights are random, and {} is a trained model: leave `model.name` out",
+                self.model.display()
+            ))),
+            None => layers.resolve(),
+        }
+    }
 }
 
 /// Refuses to merge adapters that are not there, or into a folder that is.

@@ -96,5 +96,5 @@ fn configuration(args: &EvalArgs, source: &gpipe_train::ModelSource) -> Result<T
         batch_size: args.batch_size.clone(),
         ..args.workers.clone().into()
     };
-    Ok(settings.lay_over(source.overrides()?)?.resolve()?)
+    Ok(source.resolve(settings.lay_over(source.overrides()?)?)?)
 }

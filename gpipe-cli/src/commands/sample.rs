@@ -147,10 +147,8 @@ fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig>
     };
     let single = ["data.batch_size", "pipeline.micro_batches", "data.seq_len"];
     let single = single.map(|key| Setting::new(key, 1));
-    Ok(settings
-        .lay_over(source.overrides()?)?
-        .layer(single)?
-        .resolve()?)
+    let layers = settings.lay_over(source.overrides()?)?;
+    Ok(source.resolve(layers.layer(single)?)?)
 }
 
 fn sampling(args: &SampleArgs) -> Result<Sampling> {

@@ -372,6 +372,28 @@ fn a_run_cut_by_lingvos_rule_is_evaluated_and_sampled() {
     }
 }
 
+/// A model by name has random weights: its loss and its text would be those of no training.
+#[test]
+fn a_trained_model_is_not_replaced_by_one_by_name() {
+    let folder = folder();
+    for line in [
+        "eval run",
+        "sample run --tokens 2",
+        "eval run --data digits",
+    ] {
+        for name in ["gpt-nano", "convnet"] {
+            let set = format!("--set model.name={name}");
+            let (code, said) = run(folder.path(), line, &set, &[]);
+            assert_eq!(code, Some(2), "{line} {set}: {said}");
+            assert!(said.contains(&format!("{set}: ")), "{said}");
+            assert!(said.contains("leave `model.name` out"), "{said}");
+        }
+    }
+    fs::write(folder.path().join("pairs.txt"), "a\n").unwrap();
+    let (_, said) = run(folder.path(), "eval run", "--target pairs.txt", &[]);
+    assert!(said.trim_end().ends_with("leave --target out"), "{said}");
+}
+
 /// A stack larger than all addresses stands for a limit of threads, which root does not have.
 #[cfg(target_os = "linux")]
 #[test]

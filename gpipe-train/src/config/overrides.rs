@@ -227,6 +227,11 @@ impl Overrides {
         }
     }
 
+    /// The model that the layers so far name.
+    pub(crate) fn model_name(&self) -> Option<&str> {
+        self.given.text("model", "name")
+    }
+
     /// The keys of the layers so far.
     pub(super) fn given(&self) -> &Keys {
         &self.given

@@ -19,9 +19,12 @@ pub fn check(config: &TrainConfig, [of_table, of_costs]: [bool; 2]) -> Result<()
     check_source(config)?;
     if data.target.is_some() && !model.has_targets() {
         return Err(Error::invalid(format!(
-            "the model {} learns no targets of another text: leave `data.target` out, or use `model.name = {}`",
+            "the model {} learns no targets of another text: leave `data.target` out{}",
             model.name,
-            seq2seq_preset::NANO
+            match model.folder() {
+                Some(_) => String::new(),
+                None => format!(", or use `model.name = {}`", seq2seq_preset::NANO),
+            }
         )));
     }
     check_loss_target(config)?;
