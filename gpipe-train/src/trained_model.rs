@@ -110,11 +110,14 @@ pub fn save_merged(
             "--save-merged {shown}: {error}: name a folder that can be made"
         ))
     })?;
-    for (name, contents) in files {
-        let written = gpipe_files::replace_with(&folder.join(name), |file| {
+    let written = files.into_iter().try_for_each(|(name, contents)| {
+        gpipe_files::replace_with(&folder.join(name), |file| {
             contents.give(|bytes| file.write_all(bytes), std::io::Error::other)
-        });
-        written.map_err(Error::run)?;
+        })
+    });
+    if written.is_err() {
+        // This process has made it, and the same command is tried again.
+        let _ = std::fs::remove_dir_all(folder);
     }
-    Ok(())
+    written.map_err(Error::run)
 }

@@ -68,6 +68,32 @@ fn adapters_of_peft_compute_what_they_do_there() {
     }
 }
 
+/// Where the disk is full, room is made and the same line typed again.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_merged_model_that_cannot_be_written_leaves_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let [model, adapter] = ["model", "adapter"].map(|part| recorded(&format!("gpt2/{part}")));
+    let output = std::process::Command::new("sh")
+        .args(["-c", "ulimit -f 4; exec \"$0\" \"$@\""])
+        .arg(assert_cmd::cargo::cargo_bin("gpipe"))
+        .args([
+            "eval",
+            &model,
+            "--adapter",
+            &adapter,
+            "--save-merged",
+            "of/new",
+        ])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("cannot write of/new/"), "{told}");
+    assert!(!folder.path().join("of/new").exists());
+}
+
 #[test]
 fn a_run_leaves_adapters_that_are_evaluated_and_trained_again() {
     let folder = tempfile::tempdir().unwrap();
