@@ -80,3 +80,29 @@ fn changed_data_is_reported_and_the_position_is_kept() {
     let state: Value = serde_json::from_slice(&state).unwrap();
     assert_eq!(state["samples"], 2 * 4 + 2 * 8);
 }
+
+/// A text under another name is the same text; another text under another name is told by its key.
+#[test]
+fn a_text_that_has_moved_gives_no_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("text"), "abcdefgh ".repeat(50)).unwrap();
+    objects(&train(
+        folder,
+        &["--data", "text", "--steps", "2", "--out", "run"],
+    ));
+    fs::rename(folder.join("text"), folder.join("moved")).unwrap();
+    fs::write(folder.join("other"), "hgfedcba ".repeat(50)).unwrap();
+    let mut told = ["moved", "other"].map(|name| {
+        let out = format!("run of {name}");
+        let output = resume(
+            folder,
+            &["run", "--steps", "3", "--data", name, "--out", &out],
+        );
+        assert_eq!(code(&output), 0);
+        stderr(&output)
+    });
+    assert_eq!(told[0], "");
+    told[1].truncate(told[1].find(", but").unwrap());
+    assert_eq!(told[1], "warning: data.source is \"other\"");
+}
