@@ -7,7 +7,7 @@ use std::time::Duration;
 use gpipe_sched::Parcel;
 use gpipe_train::{Launched, Launcher, Overrides, ranks};
 
-use crate::args::LaunchedArgs;
+use crate::args::{LaunchedArgs, has_flag};
 use crate::fail::{Fail, Result};
 use crate::output::silence;
 
@@ -17,7 +17,8 @@ static LAUNCHED: OnceLock<Launched> = OnceLock::new();
 
 /// Runs a command over the ranks of a launcher, if there is one.
 pub fn over(args: &LaunchedArgs, command: impl FnOnce() -> Result<()>) -> Result<()> {
-    if let Some(launched) = gpipe_train::join_launcher(args.mpi.as_deref(), args.mpi_timeout)? {
+    let joined = gpipe_train::join_launcher(args.mpi.as_deref(), args.mpi_timeout);
+    if let Some(launched) = joined.map_err(without_library)? {
         if launched.launcher.rank > 0 {
             silence(true);
         }
@@ -28,6 +29,16 @@ pub fn over(args: &LaunchedArgs, command: impl FnOnce() -> Result<()>) -> Result
         return outcome.unwrap_or_else(|_| Err(Fail::run(anyhow::Error::msg("a panic"))));
     }
     command()
+}
+
+/// Names another mend for a missing library where the command has no `--mpi`.
+fn without_library(error: gpipe_train::Error) -> Fail {
+    const MEND: &str = "use --mpi PATH of";
+    let said = gpipe_train::one_line(&error);
+    match has_flag("--mpi") || !said.contains(MEND) {
+        true => error.into(),
+        false => Fail::invalid(said.replace(MEND, "add to LD_LIBRARY_PATH the folder of")),
+    }
 }
 
 /// Runs a command that is the work of one process.

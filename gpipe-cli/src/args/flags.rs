@@ -78,7 +78,7 @@ pub fn set_command(command: clap::Command) {
 }
 
 /// Whether the command that runs has a flag.
-fn has_flag(flag: &str) -> bool {
+pub fn has_flag(flag: &str) -> bool {
     COMMAND.get().is_none_or(|command| {
         let mut flags = command.get_arguments().filter_map(clap::Arg::get_long);
         flags.any(|long| flag.strip_prefix("--") == Some(long))

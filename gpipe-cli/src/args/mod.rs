@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-pub use flags::{flag_for, flag_of, key_of, set_command};
+pub use flags::{flag_for, flag_of, has_flag, key_of, set_command};
 pub use generate::{Artifact, GenerateArgs};
 pub use plan::PlanArgs;
 pub use settings::{Settings, Workers};

@@ -331,6 +331,23 @@ fn ranks_that_would_each_follow_a_plan_of_their_own_are_told_of_one_for_all() {
     }
 }
 
+/// `--mpi` is a flag of the commands that train.
+#[test]
+fn a_command_without_the_flag_of_a_library_names_another_mend() {
+    let folder = tempfile::tempdir().unwrap();
+    for line in [&["devices"][..], &["train", "--steps", "1"]] {
+        let mut command = assert_cmd::Command::cargo_bin("gpipe").unwrap();
+        command.current_dir(folder.path());
+        command.envs([("PMI_SIZE", "2"), ("PMI_RANK", "0")]);
+        let output = command.args(line).output().unwrap();
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        let mends = ["use --mpi PATH of", "add to LD_LIBRARY_PATH the folder of"];
+        let named = mends.map(|mend| told.contains(mend));
+        assert_eq!(named, [line[0] == "train", line[0] == "devices"], "{told}");
+    }
+}
+
 /// Before MPI has started, nobody speaks for a rank that fails.
 #[test]
 fn a_rank_that_fails_alone_says_why() {
