@@ -81,7 +81,7 @@ fn changed_data_is_reported_and_the_position_is_kept() {
     assert_eq!(state["samples"], 2 * 4 + 2 * 8);
 }
 
-/// A text under another name is the same text; another text under another name is told by its key.
+/// A text under another name is the same text; a warning names the key of another text.
 #[test]
 fn a_text_that_has_moved_gives_no_warning() {
     let folder = tempfile::tempdir().unwrap();
