@@ -94,6 +94,10 @@ impl Schedule {
                 ..action
             };
             let seconds = costs.seconds(device, recompute, true, self.micro_batches());
+            // Nothing would be done ahead, as where a stage is one layer that saves its input alone.
+            if seconds == 0.0 {
+                continue;
+            }
             let first = 1 + forward.get(&cell).copied().max(before).unwrap_or(0);
             let place = (first..position).find(|&place| waits[place] >= seconds);
             match place {
