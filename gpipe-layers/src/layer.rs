@@ -186,6 +186,12 @@ pub trait Layer: Send {
         Ok(self.forward(cx, x)?.1)
     }
 
+    /// Whether what [`forward`](Self::forward) saves depends on the numbers of its inputs. If not, [`recompute`](Self::recompute)
+    /// takes no tensors where nothing else needs them, and a layer around this one leaves out what makes them.
+    fn saves_numbers(&self) -> bool {
+        true
+    }
+
     /// The outputs of positions that continue earlier ones, in inference: `x` holds new positions, `span` says
     /// which rows of the caches they belong to and how many positions are before them (as many for all), and `cache` keeps
     /// what later positions need of these. Of a head, the scores of the last position suffice.

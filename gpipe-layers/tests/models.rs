@@ -73,7 +73,8 @@ fn a_gpt_is_a_flat_list_of_halves() {
     assert_eq!(names(&gpt(&dropping).unwrap())[1], "transformer.drop");
 }
 
-/// By hand: a half leaves out its last product, with bias and sum, and the GELU before it; the head everything.
+/// By hand: a half leaves out its last product, with bias and sum, and the GELU before it; the head everything. Dropout
+/// behind the product is left out with it.
 #[test]
 fn halves_of_a_block_are_recomputed_without_their_last_product() {
     let (rows, width, vocab) = (2 * 6, 8, 11);
@@ -90,6 +91,13 @@ fn halves_of_a_block_are_recomputed_without_their_last_product() {
     assert_eq!(head, product(width, vocab));
     // It saves what it computes.
     assert_eq!(norm, 0);
+    let dropping = GptConfig {
+        dropout: 0.1,
+        ..small()
+    };
+    let costs = self::costs(&gpt(&dropping).unwrap(), Flow::u32([2, 6]));
+    let halves = [2, 3].map(|layer| left_out(&costs[layer].1));
+    assert_eq!(halves, [attention, mlp].map(|flops| flops + rows * width));
 }
 
 #[test]

@@ -12,8 +12,7 @@ use gpipe_remat::{
 };
 use gpipe_sched::{Schedule, dualpipe_v, gpipe, one_f_one_b, zb_h1};
 
-/// Without dropout, which would be the last layer inside each half of a block, halves that are computed again leave out
-/// their last product.
+/// With dropout, or without, another layer is the last one inside each half of a block.
 fn run(stages: usize, batch: usize, micro_batches: usize, dropout: f32) -> Run {
     let model = Model {
         blocks: 2,

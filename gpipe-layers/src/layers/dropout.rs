@@ -101,6 +101,7 @@ impl Layer for Dropout {
                 ..Memory::default()
             }
         };
+        let memory = memory.with_recompute_peak(Some(0));
         let (flops, traffic) = match self.rate {
             0.0 => (0, 0),
             _ => (x.elements(), times(&[4, x.bytes()])),
@@ -108,6 +109,7 @@ impl Layer for Dropout {
         Ok(Cost {
             outputs: vec![x.clone()],
             forward: flops,
+            recompute: Some(0),
             input_grad: flops,
             weight_grad: 0,
             params: 0,
@@ -124,11 +126,18 @@ impl Layer for Dropout {
 
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let y = self.apply(cx, single(&self.name, x)?)?;
-        let saved = Saved {
+        Ok((smallvec![y], self.recompute(cx, Tensors::new())?))
+    }
+
+    fn recompute(&self, cx: &PassContext, _x: Tensors) -> Result<Saved> {
+        Ok(Saved {
             cx: Some(cx.clone()),
             ..Saved::default()
-        };
-        Ok((smallvec![y], saved))
+        })
+    }
+
+    fn saves_numbers(&self) -> bool {
+        false
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

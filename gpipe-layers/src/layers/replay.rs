@@ -4,14 +4,14 @@ use smallvec::smallvec;
 
 use crate::{Buffer, Buffers, Cost, Flow, Ledger, Memory, SavedBuffers};
 
-/// The memory of x + f(x), where the layers of f cost `inner`.
-pub(super) fn memory(x: &Flow, inner: &[Cost]) -> Memory {
+/// The memory of x + f(x), where the layers of f cost `inner`, of which a recomputation runs the first ones, `recomputed`.
+pub(super) fn memory(x: &Flow, inner: &[Cost], recomputed: &[Cost]) -> Memory {
     let (forward_peak, saved_own, replay) = Replay::forward(x, inner);
     let saves_input = replay.ledger.holders(&replay.x) > 1;
     let param_only_grad_peak = Replay::forward(x, inner).2.param_only_grad();
     let backward_peak = Replay::forward(x, inner).2.backward();
     Memory {
-        recompute_peak: Some(recompute_peak(x, inner)),
+        recompute_peak: Some(recompute_peak(x, recomputed)),
         saved_inputs: saves_input.into(),
         saved_own,
         forward_peak,
@@ -21,12 +21,12 @@ pub(super) fn memory(x: &Flow, inner: &[Cost]) -> Memory {
     }
 }
 
-/// The peak of the forward pass without its outputs.
-fn recompute_peak(x: &Flow, inner: &[Cost]) -> u64 {
+/// The peak of the forward pass through these layers without the outputs of the last one.
+fn recompute_peak(x: &Flow, recomputed: &[Cost]) -> u64 {
     let mut ledger = Ledger::new();
     let x = ledger.alloc_flow(std::slice::from_ref(x));
     let begin = ledger.live();
-    if let Some((last, layers)) = inner.split_last() {
+    if let Some((last, layers)) = recomputed.split_last() {
         let mut flow = ledger.hold_all(&x);
         for cost in layers {
             let (y, _saved) = ledger.forward(cost, flow);

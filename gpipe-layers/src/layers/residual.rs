@@ -75,10 +75,16 @@ impl Residual {
                 outputs: vec![value(costs.len())],
                 nodes,
             },
-            last_recomputed: costs.len().checked_sub(2),
+            last_recomputed: self.recomputed().checked_sub(1),
             costs,
             inputs: inputs.to_vec(),
         })
+    }
+
+    /// How many of the first layers a recomputation runs: those behind the last one that saves numbers save none.
+    fn recomputed(&self) -> usize {
+        let last = self.layers.iter().rposition(|layer| layer.saves_numbers());
+        last.map_or(0, |last| last + 1)
     }
 
     /// The forward pass through the first layers, with what each saves.
@@ -152,10 +158,11 @@ impl Layer for Residual {
             .collect();
         let total = |part: fn(&Cost) -> u64| inner.iter().map(part).fold(0, u64::saturating_add);
         let x = &inputs[0];
+        let recomputed = &inner[..self.recomputed()];
         Ok(Cost {
             outputs: inputs.to_vec(),
             forward: total(|cost| cost.forward).saturating_add(x.elements()),
-            recompute: Some(inner.split_last().map_or(0, |(last, layers)| {
+            recompute: Some(recomputed.split_last().map_or(0, |(last, layers)| {
                 let layers = layers.iter().map(|cost| cost.forward);
                 layers.fold(last.recomputed(), u64::saturating_add)
             })),
@@ -167,7 +174,7 @@ impl Layer for Residual {
             }),
             weight_grad: total(|cost| cost.weight_grad),
             params: total(|cost| cost.params),
-            memory: replay::memory(x, &inner),
+            memory: replay::memory(x, &inner, recomputed),
             // Two operands and a sum, both ways.
             traffic: total(|cost| cost.traffic).saturating_add(times(&[6, x.bytes()])),
             gathered: total(|cost| cost.gathered),
@@ -208,11 +215,16 @@ impl Layer for Residual {
 
     fn recompute(&self, cx: &PassContext, x: Tensors) -> Result<Saved> {
         let skip = single(&self.name, x)?;
-        let Some((last, layers)) = self.layers.split_last() else {
-            return Ok(Saved::default());
-        };
-        let (flow, mut nested) = self.pass(layers, cx, &skip)?;
-        nested.push(last.recompute(cx, flow)?);
+        let (recomputed, behind) = self.layers.split_at(self.recomputed());
+        let mut nested = Vec::new();
+        if let Some((last, layers)) = recomputed.split_last() {
+            let flow;
+            (flow, nested) = self.pass(layers, cx, &skip)?;
+            nested.push(last.recompute(cx, flow)?);
+        }
+        for layer in behind {
+            nested.push(layer.recompute(cx, Tensors::new())?);
+        }
         Ok(Saved {
             nested,
             ..Saved::default()
