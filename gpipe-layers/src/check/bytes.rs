@@ -31,10 +31,7 @@ pub fn bytes(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Resul
                 what: format!("({way:?} way back, holding {held:?})"),
                 held,
             };
-            let left = match recomputes {
-                true => run.recompute(layer, cx, inputs)?,
-                false => run.forward(layer, cx, inputs)?,
-            };
+            let left = run.first(layer, cx, inputs, recomputes)?;
             run.rest(layer, inputs, left, way)?;
         }
     }
@@ -126,23 +123,27 @@ impl Run<'_> {
             .unzip()
     }
 
-    /// Copies of the inputs.
-    fn inputs(&mut self, inputs: &Tensors) -> Result<(Tensors, Buffers)> {
-        let device = &self.books.device;
-        let copies = inputs.iter().map(|tensor| Ok(tensor.copy_to(device)?));
-        let x = copies.collect::<Result<Tensors>>()?;
-        Ok((x, self.books.ledger.alloc_flow(&flows(inputs))))
-    }
-
-    /// What a forward pass saves, and further claims on its inputs.
-    fn forward(
+    /// What the first pass saves, and further claims on its inputs.
+    fn first(
         &mut self,
         layer: &dyn Layer,
         cx: &PassContext,
         inputs: &Tensors,
+        recomputes: bool,
     ) -> Result<(Left, Claims)> {
-        let (x, x_entry) = self.inputs(inputs)?;
+        let device = &self.books.device;
+        let copies = inputs.iter().map(|tensor| Ok(tensor.copy_to(device)?));
+        let x = copies.collect::<Result<Tensors>>()?;
+        let x_entry = self.books.ledger.alloc_flow(&flows(inputs));
         let claims = self.hold(&x, &x_entry);
+        if recomputes {
+            let left = self.books.call(
+                &format!("recompute {}", self.what),
+                || layer.recompute(cx, x),
+                |ledger| ledger.recompute(self.cost, x_entry),
+            )?;
+            return Ok((left, claims));
+        }
         let ((y, saved), (y_entry, saved_entry)) = self.books.call(
             &format!("forward {}", self.what),
             || layer.forward(cx, x),
@@ -152,23 +153,6 @@ impl Run<'_> {
         drop(y);
         self.books.ledger.release_all(y_entry);
         Ok(((saved, saved_entry), claims))
-    }
-
-    /// The same without the outputs.
-    fn recompute(
-        &mut self,
-        layer: &dyn Layer,
-        cx: &PassContext,
-        inputs: &Tensors,
-    ) -> Result<(Left, Claims)> {
-        let (x, x_entry) = self.inputs(inputs)?;
-        let claims = self.hold(&x, &x_entry);
-        let left = self.books.call(
-            &format!("recompute {}", self.what),
-            || layer.recompute(cx, x),
-            |ledger| ledger.recompute(self.cost, x_entry),
-        )?;
-        Ok((left, claims))
     }
 
     /// The passes after the first.

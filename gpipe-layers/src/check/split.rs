@@ -28,11 +28,7 @@ pub fn split(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Resul
     let left = saved(layer, cx, inputs)?;
     let (dx, pending) = layer.input_grad(left, dy.clone())?;
     layer.weight_grad(pending)?;
-    expect_flow(layer, way, &flows(&fused_dx), &dx)?;
-    for (i, (fused, split)) in fused_dx.iter().zip(&dx).enumerate() {
-        let of = format!("gradient of input {i}");
-        same(layer, of, way, &f32s(fused)?, &f32s(split)?)?;
-    }
+    same_flow(layer, way, &fused_dx, &dx)?;
     let gradients = take_gradients(layer)?;
     same_gradients(layer, way, &fused, &gradients)?;
 
@@ -50,11 +46,7 @@ pub fn split(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Resul
     };
     let left = layer.recompute(cx, needed)?;
     let dx = layer.backward(left, dy.clone())?;
-    expect_flow(layer, way, &flows(&fused_dx), &dx)?;
-    for (i, (fused, again)) in fused_dx.iter().zip(&dx).enumerate() {
-        let of = format!("gradient of input {i}");
-        same(layer, of, way, &f32s(fused)?, &f32s(again)?)?;
-    }
+    same_flow(layer, way, &fused_dx, &dx)?;
     let gradients = take_gradients(layer)?;
     same_gradients(layer, way, &fused, &gradients)?;
 
@@ -82,6 +74,16 @@ pub fn split(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Resul
         }
     }
     clean(layer)
+}
+
+/// Compares the gradients of the inputs.
+fn same_flow(layer: &dyn Layer, way: &'static str, fused: &Tensors, dx: &Tensors) -> Result<()> {
+    expect_flow(layer, way, &flows(fused), dx)?;
+    for (i, (fused, dx)) in fused.iter().zip(dx).enumerate() {
+        let of = format!("gradient of input {i}");
+        same(layer, of, way, &f32s(fused)?, &f32s(dx)?)?;
+    }
+    Ok(())
 }
 
 fn f32s(tensor: &Tensor) -> Result<Vec<f32>> {
