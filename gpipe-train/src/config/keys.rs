@@ -112,10 +112,10 @@ impl Keys {
             self.0.remove("model");
         }
         let [known, new] = [&*self, &upper].map(|keys| keys.text("optimizer", "name"));
-        let strange: &[&str] = match new.filter(|_| known.is_some()) {
+        let strange: &[&str] = match new.filter(|&new| known.unwrap_or("adamw") != new) {
             Some("adamw") => &["alpha", "momentum", "nesterov"],
-            Some("sgd") => &["alpha"],
-            Some("rmsprop") => &["nesterov"],
+            Some("sgd") => &["alpha", "beta1", "beta2", "eps"],
+            Some("rmsprop") => &["nesterov", "beta1", "beta2"],
             _ => &[],
         };
         for key in strange {

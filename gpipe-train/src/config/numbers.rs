@@ -120,6 +120,8 @@ impl From<Fraction> for f64 {
 impl Amount {
     /// `peft`'s default of `lora_alpha`.
     pub(crate) const LORA_ALPHA: Self = Self(8.0);
+    /// The default of AdamW's and RMSProp's `eps`.
+    pub(crate) const EPS: Self = Self(1e-8);
 
     /// The number.
     pub fn get(self) -> f64 {
@@ -130,6 +132,10 @@ impl Amount {
 impl Fraction {
     /// PyTorch's default of RMSProp's `alpha`.
     pub(crate) const ALPHA: Self = Self(0.99);
+    /// The default decay rate of AdamW's first moment.
+    pub(crate) const BETA1: Self = Self(0.9);
+    /// The default decay rate of AdamW's second moment.
+    pub(crate) const BETA2: Self = Self(0.95);
 
     pub(crate) fn zero() -> Self {
         Self(0.0)

@@ -4,6 +4,7 @@ mod forward_passes;
 
 use std::path::Path;
 
+use super::numbers::Fraction;
 use super::{Family, GptKeys, Overrides, Setting, TrainConfig, presets};
 use crate::error::{Error, Result};
 
@@ -185,6 +186,18 @@ fn an_optimizer_has_its_keys_and_its_decay() {
     assert_eq!(decay(&[sgd[0], "optimizer.weight_decay=1e-4"]), 1e-4);
     let error = refused(&[sgd[0], "optimizer.nesterov=true"]);
     assert!(error.contains("`optimizer.momentum = 0.9`"), "{error}");
+    for (name, key) in [
+        ("sgd", "beta1"),
+        ("sgd", "beta2"),
+        ("sgd", "eps"),
+        ("rmsprop", "beta2"),
+    ] {
+        let error = refused(&[
+            &format!("optimizer.name={name}"),
+            &format!("optimizer.{key}=0.5"),
+        ]);
+        assert!(error.contains(&format!("{name} has no {key}")), "{error}");
+    }
     // Another optimizer in a later layer does not have to be told what it lacks, and keeps what it has.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("sgd.toml");
@@ -197,6 +210,15 @@ fn an_optimizer_has_its_keys_and_its_decay() {
             (optimizer.momentum.get(), optimizer.nesterov),
             (momentum, false)
         );
+    }
+    std::fs::write(
+        &file,
+        "[optimizer]\nbeta1 = 0.8\nbeta2 = 0.99\neps = 1e-6\n",
+    )
+    .unwrap();
+    for name in ["sgd", "rmsprop"] {
+        let config = over(&file, &[&[&format!("optimizer.name={name}")]]).unwrap();
+        assert_eq!(config.optimizer.beta1, Fraction::BETA1);
     }
     // Files omit what is the default, and read the rest back.
     let written = |set: &[&str]| resolved(set).to_toml().unwrap();

@@ -7,7 +7,7 @@ use gpipe_sched::Schedule;
 use super::loss_target::LossTarget;
 use super::model::Family;
 use super::nccl_use::NcclUse;
-use super::numbers::Fraction;
+use super::numbers::{Amount, Fraction};
 use super::optimizer_name::OptimizerName;
 use super::{Optimizer, TrainConfig, presets, seq2seq_preset};
 use crate::error::{Error, Result};
@@ -51,6 +51,7 @@ pub fn check(config: &TrainConfig, [of_table, of_costs]: [bool; 2]) -> Result<()
         ));
     }
     check_optimizer(&config.optimizer)?;
+    check_heads(&model.family)?;
     let (batch, micro_batches) = (
         config.data.batch_size.get(),
         config.pipeline.micro_batches.get(),
@@ -126,6 +127,32 @@ pub fn check(config: &TrainConfig, [of_table, of_costs]: [bool; 2]) -> Result<()
     Ok(())
 }
 
+/// Refuses heads that do not divide the width.
+fn check_heads(family: &Family) -> Result<()> {
+    let (heads, width, is_even) = match family {
+        Family::Gpt(keys) => (keys.heads.get(), keys.width.get(), false),
+        Family::Seq2Seq(keys) => (keys.heads.get(), keys.width.get(), true),
+        // The heads of a Llama have a size of their own.
+        Family::Llama(_) | Family::Mlp(_) | Family::Image(_) => return Ok(()),
+    };
+    let divides = |heads: &usize| width.is_multiple_of(*heads);
+    if divides(&heads) {
+        return Ok(());
+    }
+    let fewer = (1..=heads.min(width)).rev().find(divides).unwrap_or(1);
+    let step = match is_even && heads % 2 == 1 {
+        true => heads.saturating_mul(2),
+        false => heads,
+    };
+    let wider = width.checked_next_multiple_of(step);
+    let wider = wider.map_or(String::new(), |wider| {
+        format!(", or `model.width = {wider}`")
+    });
+    Err(Error::invalid(format!(
+        "{heads} heads cannot share a width of {width}: use `model.heads = {fewer}`{wider}"
+    )))
+}
+
 /// Refuses masks for a classifier, classes for a network that learns masks, and images without masks for it.
 fn check_loss_target(config: &TrainConfig) -> Result<()> {
     let Some(keys) = config.model.images() else {
@@ -194,7 +221,7 @@ fn check_source(config: &TrainConfig) -> Result<()> {
 fn check_optimizer(optimizer: &Optimizer) -> Result<()> {
     let name = *optimizer.name;
     let moves = optimizer.momentum.get() != 0.0;
-    if name != OptimizerName::Sgd && optimizer.eps.get() as f32 == 0.0 {
+    if optimizer.eps.get() as f32 == 0.0 {
         return Err(Error::invalid(format!(
             "optimizer.eps = {} is 0 in single precision, and an element without a gradient would become 0/0: use \
              `optimizer.eps = 1e-8`",
@@ -212,11 +239,16 @@ fn check_optimizer(optimizer: &Optimizer) -> Result<()> {
         }
     }
     let is = |other| name == other;
-    let (momentum, nesterov) = (!is(OptimizerName::AdamW), is(OptimizerName::Sgd));
+    let (adamw, sgd) = (is(OptimizerName::AdamW), is(OptimizerName::Sgd));
     let alpha = optimizer.alpha != Fraction::ALPHA;
+    let beta1 = optimizer.beta1 != Fraction::BETA1;
+    let beta2 = optimizer.beta2 != Fraction::BETA2;
     for (key, given, has, owner) in [
-        ("momentum", moves, momentum, "sgd"),
-        ("nesterov", optimizer.nesterov, nesterov, "sgd"),
+        ("beta1", beta1, adamw, "adamw"),
+        ("beta2", beta2, adamw, "adamw"),
+        ("eps", optimizer.eps != Amount::EPS, !sgd, "adamw"),
+        ("momentum", moves, !adamw, "sgd"),
+        ("nesterov", optimizer.nesterov, sgd, "sgd"),
         ("alpha", alpha, is(OptimizerName::RmsProp), "rmsprop"),
     ] {
         if given && !has {
@@ -317,6 +349,28 @@ mod tests {
 
     /// 0 over 0 is no update.
     #[test]
+    fn heads_that_do_not_divide_the_width_are_refused_with_what_does() {
+        for (model, extra, cases) in [
+            (
+                "gpt-nano",
+                "data.shuffle=true",
+                [(3, 2, 129), (1000, 128, 1000)],
+            ),
+            ("seq2seq-nano", "data.target=a", [(3, 2, 66), (65, 64, 130)]),
+        ] {
+            let model = format!("model.name={model}");
+            for (heads, fewer, wider) in cases {
+                let heads = format!("model.heads={heads}");
+                let error = refused(&[&model, extra, &heads]);
+                let mends = format!("`model.heads = {fewer}`, or `model.width = {wider}`");
+                assert!(error.contains(&mends), "{error}");
+                resolved(&[&model, extra, &format!("model.heads={fewer}")]);
+                resolved(&[&model, extra, &heads, &format!("model.width={wider}")]);
+            }
+        }
+    }
+
+    #[test]
     fn an_eps_of_0_is_refused() {
         for set in [
             &["optimizer.eps=0"][..],
@@ -325,6 +379,5 @@ mod tests {
         ] {
             assert!(refused(set).contains("use `optimizer.eps = 1e-8`"));
         }
-        resolved(&["optimizer.eps=0", "optimizer.name=sgd"]);
     }
 }

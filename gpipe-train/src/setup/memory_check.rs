@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use gpipe_data::DIGITS;
 use gpipe_remat::{Bytes, Policy, StageMemory};
 use gpipe_report::numbers;
 use gpipe_tensor::{DeviceId, KnownGpu, find_cuda};
@@ -180,12 +181,16 @@ fn enough(
         Policy::Stage => "",
         _ => ", or `pipeline.remat = stage`",
     };
+    let images = match config.data.image_size {
+        Some(_) if config.data.source != DIGITS => " or `data.image_size`",
+        _ => "",
+    };
     let mend = match config.model.is_classifier() {
         _ if fixed > available && config.lora.rank.get() > 0 => {
             "use a smaller model or a smaller `lora.rank`".to_owned()
         }
         _ if fixed > available => "use a smaller model".to_owned(),
-        true => format!("use a smaller `data.batch_size`{recompute}"),
+        true => format!("use a smaller `data.batch_size`{images}{recompute}"),
         false => format!("use a smaller `data.batch_size` or `data.seq_len`{recompute}"),
     };
     Err(Error::invalid(format!(
