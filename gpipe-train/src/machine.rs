@@ -178,19 +178,16 @@ pub(crate) fn instructions(level: InstructionSet) -> String {
     words.join(" ")
 }
 
-/// FLOP/s of one thread in products of (rows, width) by (width, 4 · width) matrices, and bytes a second in sums of
+/// FLOP/s of one thread of `host` in products of (rows, width) by (width, 4 · width) matrices, and bytes a second in sums of
 /// tensors that no cache of a core holds: the best repetition of each within a twentieth of a second,
 /// since other programs may interfere.
 ///
 /// # Errors
 /// [`Error::Run`] if the CPU device cannot be used or memory is exhausted.
-pub(crate) fn rates(rows: usize, width: usize, level: InstructionSet) -> Result<Rates> {
+pub(crate) fn rates(rows: usize, width: usize, host: &Host) -> Result<Rates> {
     // Large enough to be representative, small enough for several repetitions.
     let (rows, width) = (rows.clamp(64, 1024), width.clamp(64, 768));
-    let device = Host::new(1)
-        .and_then(|host| host.with_instruction_set(level))
-        .and_then(|host| host.device(DeviceId::Cpu))
-        .map_err(Error::run)?;
+    let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
     // Written: pages of zeros that nothing wrote are one page, which caches hold.
     let ones = |shape: [usize; 2]| {
         let values = vec![1.0; shape[0] * shape[1]];
@@ -243,7 +240,7 @@ mod tests {
 
     #[test]
     fn speed_is_a_positive_number() {
-        let Rates { flops, bytes, .. } = rates(1, 1, InstructionSet::Best).unwrap();
+        let Rates { flops, bytes, .. } = rates(1, 1, &Host::new(1).unwrap()).unwrap();
         assert!(flops.is_finite() && flops > 0.0 && bytes.is_finite() && bytes > 0.0);
     }
 }

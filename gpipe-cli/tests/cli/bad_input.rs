@@ -187,7 +187,7 @@ const CASES: &[(&[&str], &[&str])] = &[
     ),
     (
         &["train", "--set", "model.heads=3"],
-        &["3 heads", "divisor"],
+        &["3 heads", "model.heads=2"],
     ),
     (
         &["train", "--set", "model.vocab=9"],

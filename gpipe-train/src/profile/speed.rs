@@ -15,8 +15,8 @@ use super::{file, measure};
 use crate::config::{Count, Size, TrainConfig};
 use crate::error::{Error, Result};
 use crate::known_gpus::{self, KnownGpu};
-use crate::machine;
 use crate::setup::{self, Setup};
+use crate::{machine, precision};
 
 /// Efficiency of each additional thread of an operation, where it is not measured.
 const EFFICIENCY: f64 = 0.9;
@@ -130,10 +130,12 @@ impl Speed {
         }
         let rows = config.data.seq_len.get();
         let largest = sizes.iter().copied().max().unwrap_or(1);
+        // A plan without the unit for bf16 is for this machine all the same, with a warning.
+        let host = precision::host(config, 1, precision::products(config, false));
         let rates = machine::rates(
             rows.saturating_mul(largest),
             config.model.config().widest(),
-            *config.run.instruction_set,
+            &host.map_err(Error::input)?,
         )?;
         Ok(Self::Estimate(rates))
     }

@@ -15,10 +15,10 @@ use super::hosts::{Hosts, Ranks};
 use crate::config::{Devices, FixedKeys, Named, TrainConfig};
 use crate::cost_import::CostFile;
 use crate::error::{Error, Result};
-use crate::machine;
 use crate::profile::{self, ProfileOptions, ProfileProgress, Speed};
 use crate::search_space::{ScheduleTable, SearchSpace, here, workers_for};
 use crate::setup;
+use crate::{machine, precision};
 
 /// Fraction of the step time that more workers or stages must save, for times from measured layers: the
 /// error of most such predictions is less.
@@ -168,6 +168,9 @@ impl Recommender {
         let speed = match options.workers {
             Some(_) => None,
             None => {
+                // What this machine cannot multiply it cannot train.
+                precision::host(config, 1, precision::products(config, true))
+                    .map_err(Error::input)?;
                 let sizes = profile::sizes(batch, &space.micro_batches);
                 let speed = Speed::of(config, profile, &sizes, progress)?;
                 let missing = machine::missing_gpus(config.pipeline.devices.listed());

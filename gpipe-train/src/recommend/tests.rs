@@ -166,6 +166,24 @@ fn workers_that_are_gpus_store_bf16() {
     assert_eq!(dtype("2*300T"), DType::F32);
 }
 
+/// `train` would refuse the command of a plan for this machine, not that of one for others.
+#[test]
+fn bf16_is_not_planned_on_a_processor_that_lacks_it() {
+    let settings = [
+        Setting::new("run.dtype", "bf16"),
+        Setting::new("run.instruction_set", "avx2"),
+    ];
+    let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+    let profile = || ProfileOptions::new(Path::new("none"));
+    let here = PlanningOptions::default();
+    let refused = Recommender::of_model(&config, &here, profile(), &mut |_| {}).map(drop);
+    assert!(refused.unwrap_err().to_string().contains("use f32"));
+    let mut elsewhere = PlanningOptions::default();
+    let precision = *config.run.dtype;
+    elsewhere.list_workers("2*300T", precision, None).unwrap();
+    Recommender::of_model(&config, &elsewhere, profile(), &mut |_| {}).unwrap();
+}
+
 /// The command of a plan for GPUs runs on GPUs, each worker on its own; that for other workers where it is configured.
 #[test]
 fn known_gpus_are_devices_of_their_own() {
