@@ -109,16 +109,16 @@ where
                 let mut errors = Vec::new();
                 for (slot, (index, stage)) in worker.stages.iter_mut().enumerate() {
                     progress.enter(worker.device, slot);
-                    errors.extend(visit(*index, stage).err().map(|error| (*index, error)));
+                    if let Err(error) = visit(*index, stage) {
+                        errors.push((*index, error));
+                        // At once: workers of any rank may wait for what the stage had to give, and the worker's next
+                        // stage for them.
+                        worker.mailboxes.stop(call);
+                    }
                 }
-                let failed = !errors.is_empty();
                 // Captured values (tensors, for example) are dropped before the caller continues.
                 drop(visit);
                 let _ = reply.send((worker.device, errors));
-                // Workers of any rank may wait for what the stage had to give.
-                if failed {
-                    worker.mailboxes.stop(call);
-                }
             }));
         }
         drop((reply, visit));

@@ -316,6 +316,34 @@ fn a_message_that_is_posted_twice_ends_the_run() {
     );
 }
 
+/// The other rank waits for what the failed stage had to give, and the next stage of the failed one's worker for that rank.
+#[test]
+fn a_stage_that_fails_in_a_visit_leaves_no_later_stage_of_its_worker_waiting() {
+    let visited = on_ranks(InMemory::new(2), |world| {
+        // Each rank has two stages, which exchange messages with those of the other rank.
+        let schedule = interleaved(2, 2, 2).unwrap();
+        let mut pipeline = join(schedule, &Plan::default(), &world).unwrap();
+        let visited = pipeline.each({
+            let world = world.clone();
+            move |stage, _| {
+                if stage == 0 {
+                    return Err("no message".into());
+                }
+                let (call, place, part) = (world.call(), stage / 2, 0);
+                let label = Label { call, place, part };
+                let peer = 1 - world.rank();
+                world.post(peer, label, Parcel::default())?;
+                world.take_posted(peer, label)?;
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+            }
+        });
+        step(&mut pipeline, 0).expect("a pipeline that stays usable");
+        visited.unwrap_err().to_string()
+    });
+    let error = "stage 0, in a visit: no message";
+    assert_eq!(visited, [error.into(), format!("rank 0 (here): {error}")]);
+}
+
 /// A message to a rank that does not exist would panic, and one from it never arrives; a rank has none with itself.
 #[test]
 fn messages_with_ranks_that_do_not_exist_are_refused() {
