@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::{Arc, PoisonError};
 
 use crate::executor::clock::Clock;
-use crate::executor::failure::{PipelineError, Place, guard, is_of_another_rank};
+use crate::executor::failure::{PipelineError, Place, catch, guard, is_of_another_rank};
 use crate::executor::loss_stage::LossStage;
 use crate::executor::part::Part;
 use crate::executor::pipeline::{Pipeline, VISIT};
@@ -116,21 +116,25 @@ where
                         worker.mailboxes.stop(call);
                     }
                 }
-                // Captured values (tensors, for example) are dropped before the caller continues.
+                // Before the answer: the caller holds it last.
                 drop(visit);
                 let _ = reply.send((worker.device, errors));
             }));
         }
-        drop((reply, visit));
+        drop(reply);
         let mut errors = Vec::new();
-        self.collect(&replies, clock, &progress, call, |_, failed| {
+        let waited = self.collect(&replies, clock, &progress, call, |_, failed| {
             errors.extend(failed);
-        })?;
+        });
+        // Captured values (tensors, for example) are dropped last here, before the caller continues: their destructors are
+        // code of the caller too, and a panic of one on a worker would end it.
+        let dropped = catch(Place::Visit(Part::Stage(0)), || drop(visit));
+        waited?;
         // An error of another rank only if there is no cause on this one.
         let first = errors
             .into_iter()
             .min_by_key(|(stage, error)| (is_of_another_rank(error), *stage));
-        first.map_or(Ok(()), |(_, error)| Err(error))
+        first.map_or(dropped, |(_, error)| Err(error))
     }
 
     /// Calls `visit` with the loss stage, on that stage's thread.

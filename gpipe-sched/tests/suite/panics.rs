@@ -202,6 +202,21 @@ impl Drop for Spoiled {
     }
 }
 
+#[test]
+fn a_panic_of_what_a_visit_captured_leaves_the_workers() {
+    let mut pipeline = Empty::pipeline(one_f_one_b(3, 2).unwrap()).unwrap();
+    let captured = Spoiled(Arc::new(AtomicBool::new(true)));
+    let visited = pipeline.each(move |_, _| {
+        let _ = &captured;
+        Ok::<_, Infallible>(())
+    });
+    let error = visited.unwrap_err();
+    assert_eq!(error.to_string(), "stage 0, in a visit: panicked: dropped");
+    pipeline
+        .step(Empty::batch(2, 0))
+        .expect("workers that live");
+}
+
 /// Fails in the second micro-batch of step 0, on either stage.
 struct Stops(usize, usize);
 
