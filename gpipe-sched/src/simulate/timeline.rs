@@ -36,9 +36,13 @@ pub struct Timeline {
 
 impl Timeline {
     /// A timeline of at least `devices` devices. Spans of one device must not overlap; they may
-    /// come in any order.
+    /// come in any order, but several without duration at one time are taken in the given one.
     pub fn new(devices: usize, mut spans: Vec<Span>) -> Self {
-        spans.sort_by(|a, b| a.device.cmp(&b.device).then(a.start.total_cmp(&b.start)));
+        // What takes no time is over when the span that starts with it begins.
+        spans.sort_by(|a, b| {
+            let by_start = a.device.cmp(&b.device).then(a.start.total_cmp(&b.start));
+            by_start.then(a.end.total_cmp(&b.end))
+        });
         let named = spans.last().map_or(0, |span| span.device.saturating_add(1));
         Self {
             devices: devices.max(named),

@@ -2,7 +2,7 @@
 
 use gpipe_sched::{
     Action, Costs, CostsError, Direction, LinkCosts, Op, Schedule, Span, StageCosts, Timeline,
-    gpipe, one_f_one_b, simulate,
+    gpipe, one_f_one_b, simulate, zb_h1,
 };
 use proptest::prelude::*;
 
@@ -169,6 +169,29 @@ fn costs_that_do_not_fit_are_refused() {
             let text = format!("the {what} {index} costs {value}: use a finite number, 0 or more");
             assert_eq!(simulate(&schedule, &costs).unwrap_err().to_string(), text);
         }
+    }
+}
+
+#[test]
+fn an_action_that_takes_no_time_precedes_what_begins_with_it_in_any_order_of_spans() {
+    let schedule = zb_h1(3, 4).unwrap();
+    let stage = StageCosts {
+        weight_grad: 0.0,
+        ..STAGE
+    };
+    let timeline = simulate(&schedule, &Costs::new(vec![stage; 3])).unwrap();
+    for start in 0..20 {
+        let mut choose = random(start);
+        // Those without duration at one time keep their order.
+        let mut apart: Vec<_> = timeline
+            .spans()
+            .chunk_by(|a, b| a.device == b.device && a.start == a.end && b.start == b.end)
+            .collect();
+        for end in (1..apart.len()).rev() {
+            apart.swap(end, choose(end + 1));
+        }
+        let timeline = Timeline::new(3, apart.concat());
+        assert_eq!(timeline.schedule().as_ref(), Ok(&schedule), "{start}");
     }
 }
 
