@@ -1,5 +1,7 @@
 //! The maximum number of flows in flight between two stages.
 
+use std::collections::HashMap;
+
 use crate::schedule::data::Schedule;
 use crate::schedule::transfer::{Direction, Transfer};
 
@@ -21,17 +23,21 @@ impl Schedule {
     /// When a stage sends, the receiver may be arbitrarily late, but it has passed the action that
     /// sent the last flow which the sender received from it. Counting from there is exact where
     /// neighbouring devices depend on each other only directly, as with one stage per device;
-    /// elsewhere it is an upper bound.
+    /// elsewhere it is an upper bound. Linear in the number of actions where a device has a few neighbours.
     pub fn slots(&self) -> Slots {
-        let last = self.stages() - 1;
+        let stages = self.stages();
         let sent_at = self.sent_at();
-        let most = |direction, taker| self.most_in_flight(&sent_at, direction, taker);
-        let mut forward: Vec<usize> = (1..self.stages())
+        let mut links = vec![[Link::default(); 2]; stages];
+        for device in 0..self.devices() {
+            self.count_sent(device, &sent_at, &mut links);
+        }
+        let most = |direction: Direction, taker: usize| links[taker][direction as usize].most;
+        let mut forward: Vec<usize> = (1..stages)
             .map(|taker| most(Direction::Forward, taker))
             .collect();
         forward.push(0);
         let trains = !self.is_forward_only();
-        let backward = (0..=last).map(|taker| {
+        let backward = (0..stages).map(|taker| {
             if trains {
                 most(Direction::Backward, taker)
             } else {
@@ -57,38 +63,45 @@ impl Schedule {
         sent_at
     }
 
-    fn most_in_flight(&self, sent_at: &[usize], direction: Direction, taker: usize) -> usize {
-        let stages = self.stages();
-        let here = |transfer: Transfer| transfer.direction == direction && transfer.stage == taker;
-        let sender = Transfer::new(direction, taker, 0)
-            .sender(stages)
-            .unwrap_or(taker);
-        let (from, to) = (self.device_of()[sender], self.device_of()[taker]);
-        let (mut sent, mut taken, mut peak) = (0, 0, 0);
-        // Actions of the receiver's lane that are known to be done.
-        let mut over = 0;
-        for (position, action) in self.lanes()[from].iter().enumerate() {
-            let known = if from == to {
-                position + 1
-            } else {
-                let heard = action.receives().filter(|transfer| {
-                    transfer
-                        .sender(stages)
-                        .is_some_and(|stage| self.device_of()[stage] == to)
-                });
-                heard.map_or(0, |transfer| {
-                    sent_at[transfer.index(self.micro_batches())] + 1
-                })
-            };
-            while over < known {
-                taken += usize::from(self.lanes()[to][over].receives().is_some_and(here));
-                over += 1;
+    /// Counts the flows that a device sends, on the links that they take, and those that it knows to be received.
+    fn count_sent(&self, device: usize, sent_at: &[usize], links: &mut [[Link; 2]]) {
+        let (stages, micro_batches) = (self.stages(), self.micro_batches());
+        let sender = |transfer: Transfer| {
+            let sender = transfer.sender(stages)?;
+            Some(self.device_of()[sender])
+        };
+        // Actions of a receiver's lane that are known to be done.
+        let mut over: HashMap<usize, usize> = HashMap::new();
+        for (position, action) in self.lanes()[device].iter().enumerate() {
+            let heard = action.receives().and_then(|transfer| {
+                let from = sender(transfer).filter(|&from| from != device)?;
+                Some((from, sent_at[transfer.index(micro_batches)] + 1))
+            });
+            for (receiver, known) in heard.into_iter().chain([(device, position + 1)]) {
+                let over = over.entry(receiver).or_default();
+                while *over < known {
+                    let received = self.lanes()[receiver][*over].receives();
+                    if let Some(received) = received.filter(|&flow| sender(flow) == Some(device)) {
+                        links[received.stage][received.direction as usize].received += 1;
+                    }
+                    *over += 1;
+                }
             }
-            if action.sends(stages).is_some_and(here) {
-                sent += 1;
-                peak = peak.max(sent - taken);
+            if let Some(transfer) = action.sends(stages) {
+                let link = &mut links[transfer.stage][transfer.direction as usize];
+                link.sent += 1;
+                link.most = link.most.max(link.sent - link.received);
             }
         }
-        peak
     }
+}
+
+/// Flows of a link so far.
+#[derive(Clone, Copy, Default)]
+struct Link {
+    sent: usize,
+    /// Known to the sender.
+    received: usize,
+    /// The most that may be in flight at once.
+    most: usize,
 }

@@ -198,14 +198,14 @@ impl Timeline {
                 ..Lane::default()
             })
             .collect();
+        let (spans, ideals) = (self.by_device(), even.by_device());
         // The walk visits an action after everything it waited for.
         let walked = walk(
             schedule.device_of(),
             micro_batches,
             schedule.lanes(),
             |device, position, action| {
-                let span = self.of_device(device)[position];
-                let ideal = even.of_device(device)[position];
+                let (span, ideal) = (spans[device][position], ideals[device][position]);
                 let flow = action
                     .receives()
                     .map(|transfer| sent[transfer.index(micro_batches)]);
@@ -239,6 +239,12 @@ impl Timeline {
             lane.wait(ideal_end, end, late);
         }
         lanes.into_iter().flat_map(|lane| lane.gaps).collect()
+    }
+
+    /// The spans of each device.
+    fn by_device(&self) -> Vec<&[Span]> {
+        let devices = 0..self.devices();
+        devices.map(|device| self.of_device(device)).collect()
     }
 
     /// The same lanes with every operation at its mean duration.

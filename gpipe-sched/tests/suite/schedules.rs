@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use gpipe_sched::{
-    Action, Costs, Direction, Op, Schedule, forward_only, gpipe, one_f_one_b, simulate,
+    Action, Costs, Direction, Op, Schedule, forward_only, gpipe, interleaved, one_f_one_b, simulate,
 };
 
 use crate::orders::{any_order, lanes, random};
@@ -207,6 +207,43 @@ fn slots_are_never_too_few_where_devices_share_stages() {
             }
         }
     }
+}
+
+/// On one device nobody is late: what is in flight is what one walk of its lane counts.
+#[test]
+fn the_slots_of_many_stages_on_one_device_take_one_walk() {
+    let schedule = interleaved(1, 2048, 8).unwrap();
+    let last = schedule.stages() - 1;
+    let (mut forward, mut backward) = (vec![(0_usize, 0); last + 1], vec![(0_usize, 0); last + 1]);
+    let send = |link: &mut (usize, usize)| {
+        link.0 += 1;
+        link.1 = link.1.max(link.0);
+    };
+    for action in &schedule.lanes()[0] {
+        match (action.op, action.stage) {
+            (Op::Forward, stage) => {
+                if stage > 0 {
+                    forward[stage - 1].0 -= 1;
+                }
+                match stage < last {
+                    true => send(&mut forward[stage]),
+                    false => send(&mut backward[last]),
+                }
+            }
+            (_, stage) => {
+                backward[stage].0 -= 1;
+                if stage > 0 {
+                    send(&mut backward[stage - 1]);
+                }
+            }
+        }
+    }
+    let most = |links: Vec<(usize, usize)>| links.iter().map(|link| link.1).collect::<Vec<_>>();
+    let slots = schedule.slots();
+    assert_eq!(
+        (slots.forward, slots.backward),
+        (most(forward), most(backward))
+    );
 }
 
 #[test]
