@@ -196,7 +196,7 @@ impl Groups {
 
 /// The node at which a node of the tree parts: the largest power of two below its length, from its start.
 fn middle(node: &Range<usize>) -> usize {
-    node.start + node.len().next_power_of_two() / 2
+    node.start + (1 << (node.len() - 1).ilog2())
 }
 
 #[cfg(all(test, not(shuttle)))]
@@ -239,6 +239,9 @@ mod tests {
         let all = Groups::new(usize::MAX, usize::MAX).unwrap();
         assert_eq!(all.own_micro_batches(), 0..usize::MAX);
         assert_eq!(all.of(usize::MAX), usize::MAX - 1);
+        let halves = |node: &Range<usize>| (node.len() <= 1 << 63).then(|| vec![node.clone()]);
+        let parts = all.sum_parts(&mut { halves }, &mut |left, right| [left, right].concat());
+        assert_eq!(parts, Some(vec![0..1 << 63, 1 << 63..usize::MAX]));
     }
 
     #[test]

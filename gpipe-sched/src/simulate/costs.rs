@@ -281,10 +281,8 @@ impl Costs {
         let micro_batches = schedule.micro_batches();
         let sizes: f64 = (0..micro_batches).map(|m| self.size(m)).sum();
         let slowest = self.speeds.iter().copied().fold(1.0, f64::min);
-        let again = |stage: &StageCosts, left: f64| 2.0 * stage.recompute + left;
-        let lefts = self.left.iter().copied().chain(std::iter::repeat(0.0));
-        let work = self.stages.iter().zip(lefts).map(|(stage, left)| {
-            stage.forward + stage.input_grad + stage.weight_grad + again(stage, left)
+        let work = self.stages.iter().map(|stage| {
+            stage.forward + stage.input_grad + stage.weight_grad + 2.0 * stage.recompute
         });
         let portals = self.portals.iter().map(|portal| &portal.link);
         let links = self.links.iter().chain(portals).map(|link| {

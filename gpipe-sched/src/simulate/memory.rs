@@ -18,10 +18,10 @@ impl Timeline {
             .map(|stage| first(stage).map_or(0, |held| held.now))
             .collect();
         let mut rest: Vec<_> = held.iter().map(|list| list.iter().skip(1)).collect();
-        let mut levels = Vec::with_capacity(2 * self.spans().len() + self.devices());
+        let mut levels = Vec::with_capacity(3 * self.spans().len());
         let begin = self.start();
-        for device in 0..self.devices() {
-            let spans = self.of_device(device);
+        for spans in self.spans().chunk_by(|a, b| a.device == b.device) {
+            let device = spans[0].device;
             let mut stages: Vec<usize> = spans.iter().map(|span| span.action.stage).collect();
             stages.sort_unstable();
             stages.dedup();

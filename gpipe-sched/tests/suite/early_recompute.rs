@@ -113,5 +113,7 @@ fn what_is_not_computed_ahead_is_computed_in_the_backward_pass() {
     // More than there is to do is all of it.
     let nothing = whole.clone().with_left(vec![9.0; 4]);
     assert_eq!(simulate(&schedule, &nothing), simulate(&schedule, &whole));
+    let most = whole.clone().with_left(vec![f64::MAX; 4]);
+    assert_eq!(simulate(&schedule, &most), simulate(&schedule, &whole));
     assert!(simulate(&schedule, &whole.with_left(vec![-1.0; 4])).is_err());
 }

@@ -240,6 +240,20 @@ fn what_a_device_holds_beyond_all_numbers_is_the_largest() {
 }
 
 #[test]
+fn what_the_device_of_the_highest_number_holds_takes_no_memory_for_the_others() {
+    let span = Span {
+        device: usize::MAX,
+        action: Action::new(0, Op::Forward, 0),
+        ready: 0.0,
+        start: 0.0,
+        end: 1.0,
+    };
+    let timeline = Timeline::new(0, vec![span]).with_held(&[vec![Held { now: 1, most: 2 }; 2]]);
+    let bytes: Vec<u64> = timeline.levels().iter().map(|level| level.bytes).collect();
+    assert_eq!(bytes, [1, 2, 1]);
+}
+
+#[test]
 fn a_trace_of_nothing_is_json_too() {
     for timeline in [Timeline::default(), Timeline::new(2, Vec::new())] {
         let mut bytes = Vec::new();
