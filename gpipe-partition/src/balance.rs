@@ -20,7 +20,9 @@ use crate::{Partition, Result};
 ///    `[1, 1, 1, 1, 1, 1, 8]` over four stages is `2,2,2,1`, never `4,1,1,1`.
 /// 2. Where there is still freedom, boundaries are set from the first to the last, each as close as
 ///    the bottleneck permits to an equal share of what is left, the earlier of two that are as
-///    close. Layers that cost nothing are spread by number.
+///    close. A layer counts its cost and a hair, all hairs together one unit of cost: of two places
+///    that are as close by cost alone the one that is closer by number is taken, and layers that
+///    cost nothing are spread by number.
 ///
 /// # Errors
 /// If there are no parts, no layers, more parts than layers, or if the costs add up to more than a
@@ -36,7 +38,7 @@ pub fn balance(costs: &[u64], parts: usize) -> Result<Partition> {
 ///
 /// A longer run must never cost less than a shorter one inside it, nor fit where that does not.
 /// It is asked once for every layer, and about `parts · log layers` times in each of at most 66
-/// rounds of bisection.
+/// rounds of bisection; again for the runs between settled boundaries, at most 100 times.
 ///
 /// # Errors
 /// As [`balance`]; if a layer alone does not fit, if the layers do not fit so few parts, or if an

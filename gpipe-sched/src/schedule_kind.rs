@@ -56,7 +56,7 @@ pub enum ScheduleKind {
     VMin,
     /// `dualpipe-v`: folded in a V, forward and backward passes in pairs. See [`dualpipe_v`].
     DualPipeV,
-    /// `zero-bubble` or `zero-bubble:N`: the order that takes the least time with given costs, with at
+    /// `zero-bubble` or `zero-bubble:N`: the fastest order that a search finds for given costs, with at
     /// most this many micro-batches in flight on a stage; as many as there are stages for `None`. See
     /// [`zero_bubble`].
     ZeroBubble(Option<usize>),

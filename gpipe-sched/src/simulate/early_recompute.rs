@@ -17,7 +17,8 @@ impl Schedule {
     /// An `R` comes after the forward pass of its micro-batch and after the previous backward pass
     /// of its stage: so a stage holds at most one recomputed micro-batch besides the one it works
     /// on. Dependencies between actions do not change, and with these costs no action ends later
-    /// than before. Flows in flight are those of the schedule without `R`.
+    /// than before, unless they [add](Costs::with_additions) seconds to an `R`, which count once it
+    /// is there. Flows in flight are those of the schedule without `R`.
     ///
     /// ```
     /// use gpipe_sched::{Costs, gpipe, simulate};

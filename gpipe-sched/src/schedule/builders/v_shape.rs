@@ -40,9 +40,9 @@ pub fn v_half(devices: usize, micro_batches: usize) -> Result<Schedule, Schedule
 /// is held for the shortest time.
 ///
 /// No device holds more than 2·⌊(K+4)/3⌋ micro-batches of a stage, which are half as large as with
-/// one stage per device: a third of 1F1B's memory. With F = I = W, from K micro-batches on, the
-/// step takes 6·M+4·K−5, and 2 less if 3 divides K: two thirds of 1F1B's idle time. Where F, I and
-/// W differ, every micro-batch adds a small wait.
+/// one stage per device: a third of 1F1B's memory. With F = I = W and 3 devices or more, above K
+/// micro-batches, the step takes 6·M+4·K−5, and 2 less if 3 divides K: two thirds of 1F1B's idle
+/// time. Where F, I and W differ, every micro-batch adds a small wait.
 ///
 /// ```text
 /// device 0  0F0 0F1 0F2         5F0 5I0 5W0 5F1 5I1 5W1 0I0 0W0     5F2 5I2 0I1 0W1 5W2     0I2 0W2
