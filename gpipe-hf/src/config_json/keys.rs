@@ -43,7 +43,9 @@ pub struct Keys {
     pub intermediate_size: Option<u64>,
     pub num_hidden_layers: Option<u64>,
     pub num_attention_heads: Option<u64>,
-    pub num_key_value_heads: Option<u64>,
+    /// `None` where the key is missing, unlike `null`.
+    #[serde(default, deserialize_with = "given")]
+    pub num_key_value_heads: Option<Option<u64>>,
     pub head_dim: Option<u64>,
     pub max_position_embeddings: Option<u64>,
     pub rms_norm_eps: Option<f64>,

@@ -36,14 +36,14 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
         keys.num_attention_heads,
         LARGEST_SIZE,
     )?;
-    let all_heads = Some(heads as u64);
-    let kv_heads = keys.num_key_value_heads.or(match kind {
-        // What the classes set where the key is missing.
+    let kv_heads = keys.num_key_value_heads.unwrap_or(match kind {
+        // What the classes set where the key is missing; `null` is as many as there are heads.
         MISTRAL => Some(8),
         QWEN2 => Some(32),
-        _ => all_heads,
+        _ => None,
     });
-    let kv_heads = size("num_key_value_heads", kv_heads, LARGEST_SIZE)?;
+    let kv_heads = kv_heads.unwrap_or(heads as u64);
+    let kv_heads = size("num_key_value_heads", Some(kv_heads), LARGEST_SIZE)?;
     if !heads.is_multiple_of(kv_heads) {
         return Err(format!(
             "num_key_value_heads = {kv_heads} does not divide num_attention_heads = {heads}"

@@ -114,6 +114,19 @@ fn the_family_of_llama_is_read_and_written_again() {
         let written = config_json::write(&described.model, &described.ids).unwrap();
         assert_eq!(config_json::parse(&written).unwrap(), described);
     }
+    // A key that is missing is what the class sets, `null` as many as there are heads of queries.
+    for (kind, missing) in [("llama", 64), ("qwen2", 32), ("mistral", 8)] {
+        for (value, expected) in [("", missing), (r#""num_key_value_heads":null,"#, 64)] {
+            let text = llama_json(kind, r#","head_dim":12"#)
+                .replace(r#""num_key_value_heads":2,"#, value)
+                .replace(r#""num_attention_heads":4"#, r#""num_attention_heads":64"#);
+            let described = config_json::parse(text.as_bytes()).unwrap();
+            let ModelConfig::Llama(config) = described.model else {
+                panic!("{described:?}");
+            };
+            assert_eq!((config.heads, config.kv_heads), (64, expected), "{text}");
+        }
+    }
     for more in [
         r#","rope_theta":5e5,"rope_scaling":null"#,
         r#","rope_parameters":{"rope_type":"default","rope_theta":5e5}"#,
