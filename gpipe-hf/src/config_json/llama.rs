@@ -15,6 +15,10 @@ pub const MISTRAL: &str = "mistral";
 /// The only kind of rotary positions that is computed here.
 const PLAIN: &str = "default";
 
+/// The kinds of blocks that `layer_types` lists.
+const SLIDING: &str = "sliding_attention";
+const FULL: &str = "full_attention";
+
 /// A model of the family that can be trained, or what is not so in it.
 pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
     if let Some(other) = keys.hidden_act.as_deref().filter(|&act| act != "silu") {
@@ -167,15 +171,23 @@ fn window(keys: &Keys, kind: &str) -> Result<Option<usize>, String> {
         QWEN2 => keys.use_sliding_window.unwrap_or(false),
         _ => false,
     };
+    let types = keys.layer_types.as_deref().filter(|_| kind != LLAMA);
+    let other = |of: &&String| !matches!(of.as_str(), SLIDING | FULL);
+    if let Some(other) = types.and_then(|types| types.iter().find(other)) {
+        return Err(format!(
+            "layer_types has `{}`: only {FULL} and {SLIDING} can be trained",
+            clip(other)
+        ));
+    }
     // What the classes set where the key is missing.
     let window = keys.sliding_window.unwrap_or(Some(4096));
     let Some(window) = window.filter(|_| used) else {
         return Ok(None);
     };
     // Where both are there, the list decides.
-    let of_blocks = |kind: &str| keys.layer_types.iter().flatten().any(|of| of == kind);
-    let (some, full) = match (&keys.layer_types, kind) {
-        (Some(_), _) => (of_blocks("sliding_attention"), of_blocks("full_attention")),
+    let of_blocks = |kind: &str| types.into_iter().flatten().any(|of| of == kind);
+    let (some, full) = match (types, kind) {
+        (Some(_), _) => (of_blocks(SLIDING), of_blocks(FULL)),
         (None, QWEN2) => {
             let blocks = keys.num_hidden_layers.unwrap_or(0);
             let full = keys.max_window_layers.unwrap_or(28);

@@ -173,6 +173,11 @@ fn the_family_of_llama_is_read_and_written_again() {
             r#","sliding_window":9,"use_sliding_window":true,"max_window_layers":3"#,
             "sliding_window",
         ),
+        (
+            "mistral",
+            r#","layer_types":["full_attention","chunked_attention"]"#,
+            "layer_types",
+        ),
     ] {
         let fault = config_json::parse(llama_json(kind, more).as_bytes()).unwrap_err();
         assert!(fault.contains(named) && !fault.contains('\n'), "{fault}");
