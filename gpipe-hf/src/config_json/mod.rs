@@ -1,8 +1,8 @@
 //! `config.json`: classes of `transformers`, a perceptron in keys of the same kind, and networks for images in keys
 //! of our own.
 //!
-//! A new family joins here: a file with `read` and `write`, its keys in [`keys`], and one arm in
-//! [`parse`] and in [`write`].
+//! A new family joins here: a file with `read` and `write`, its keys in [`keys`], its name in [`TYPES`], and one arm
+//! in [`parse`] and in [`write`].
 
 mod gpt2;
 mod image;
@@ -27,6 +27,17 @@ pub(crate) use keys::{LARGEST_SIZE, MOST_LAYERS, epsilon, size};
 
 /// The values of `model_type` that can be read, in a message.
 const READ: &str = "gpt2, llama, qwen2 and mistral";
+
+/// All of them, with those of this crate's own.
+const TYPES: [&str; 7] = [
+    gpt2::TYPE,
+    llama::LLAMA,
+    llama::QWEN2,
+    llama::MISTRAL,
+    mlp::TYPE,
+    image::TYPE,
+    seq2seq::TYPE,
+];
 
 /// The largest `config.json` that is read.
 const LARGEST: u64 = 1 << 20;
@@ -75,17 +86,25 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Description, String> {
         Some(mlp::TYPE) => mlp::read(keys),
         Some(image::TYPE) => image::read(keys),
         Some(seq2seq::TYPE) => seq2seq::read(keys),
-        Some(other) => Err(format!(
-            "model_type is `{}`: only {READ} can be read",
-            clip(other)
-        )),
+        Some(other) => Err(unknown(other)),
         None => Err(format!("has no `model_type`: only {READ} can be read")),
     }
 }
 
-/// Why these bytes cannot be read: a key whose value is of another type, if there is one.
+/// Why a model of this type cannot be read.
+fn unknown(model_type: &str) -> String {
+    let model_type = clip(model_type);
+    format!("model_type is `{model_type}`: only {READ} can be read")
+}
+
+/// Why these bytes cannot be read: a model of another type, whose keys may have values of other types, or a key of
+/// which the value is of another type, if there is one.
 fn unread(bytes: &[u8], error: &serde_json::Error) -> String {
     let all = serde_json::from_slice::<Map<String, Value>>(bytes).unwrap_or_default();
+    let model_type = all.get("model_type").and_then(Value::as_str);
+    if let Some(other) = model_type.filter(|of| !TYPES.contains(of)) {
+        return unknown(other);
+    }
     let mut faults = all.into_iter().filter_map(|(key, value)| {
         let one = Value::Object(Map::from_iter([(key.clone(), value)]));
         let error = serde_json::from_value::<Keys>(one).err()?;

@@ -195,6 +195,10 @@ fn a_value_of_another_type_is_refused_by_the_name_of_its_key() {
     }
     let fault = config_json::parse(b"[]").unwrap_err();
     assert!(fault.contains("an object"), "{fault}");
+    // The keys of other models may have values of other types.
+    let segformer = br#"{"model_type":"segformer","num_attention_heads":[1,2,5,8]}"#;
+    let fault = config_json::parse(segformer).unwrap_err();
+    assert!(fault.starts_with("model_type is `segformer`"), "{fault}");
 }
 
 #[test]
