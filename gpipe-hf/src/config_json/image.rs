@@ -40,9 +40,9 @@ pub fn read(keys: Keys) -> Result<Description, String> {
     let classes = size("num_labels", keys.num_labels, LARGEST_SIZE)?;
     Ok(Description {
         model: ModelConfig::Image(ImageConfig {
-            network: clip(network)
+            network: network
                 .parse()
-                .map_err(|fault| format!("network: {fault}"))?,
+                .map_err(|fault: String| format!("network: {}", clip(&fault)))?,
             channels: size("num_channels", keys.num_channels, LARGEST_SIZE)?,
             classes,
             dropout: dropout("dropout", keys.dropout.unwrap_or(0.0))?,

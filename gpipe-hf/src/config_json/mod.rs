@@ -133,5 +133,11 @@ pub(crate) fn write(model: &ModelConfig, ids: &Map<String, Value>) -> Result<Vec
     };
     let mut bytes = serde_json::to_vec_pretty(&object)?;
     bytes.push(b'\n');
-    Ok(bytes)
+    match parse(&bytes) {
+        Ok(described) if described.model == *model => Ok(bytes),
+        Ok(_) => Err(Error::NotWritable(
+            "config.json would describe another".to_owned(),
+        )),
+        Err(fault) => Err(Error::NotWritable(fault)),
+    }
 }

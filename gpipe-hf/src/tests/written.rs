@@ -2,10 +2,10 @@
 
 use gpipe_layers::Gelu;
 use gpipe_layers::layers::Function;
-use gpipe_layers::models::{GptConfig, MlpConfig, ModelConfig};
+use gpipe_layers::models::{GptConfig, ImageConfig, MlpConfig, ModelConfig, Network};
 use gpipe_tensor::Tensor;
 
-use crate::{CONFIG, Companions, Error, to_files};
+use crate::{CONFIG, Companions, Error, parse_config, to_files};
 
 fn config_json(model: &ModelConfig, companions: &Companions) -> String {
     let files = to_files::<Tensor>(model, &[], companions).unwrap();
@@ -120,4 +120,35 @@ fn a_perceptron() {
     });
     let error = to_files::<Tensor>(&unknown, &[], &Companions::default()).unwrap_err();
     assert!(matches!(error, Error::NotWritable(_)) && error.is_input_error());
+}
+
+#[test]
+fn what_is_written_can_be_read_again_or_is_refused() {
+    let deep = ModelConfig::Image(ImageConfig {
+        network: Network::Convnet(vec![16; 100]),
+        channels: 3,
+        classes: 2,
+        dropout: 0.0,
+    });
+    let written = config_json(&deep, &Companions::default());
+    assert_eq!(parse_config(written.as_bytes()).unwrap().model, deep);
+    let layers = ModelConfig::Mlp(MlpConfig {
+        inputs: 1,
+        hidden: vec![1; 10_001],
+        outputs: 1,
+        activation: Function::Relu,
+        dropout: 0.0,
+    });
+    let wide = ModelConfig::Gpt(GptConfig {
+        vocab: 1 << 33,
+        ..gpt()
+    });
+    for (model, key) in [(layers, "hidden_sizes"), (wide, "vocab_size")] {
+        let error = to_files::<Tensor>(&model, &[], &Companions::default()).unwrap_err();
+        let told = error.to_string();
+        assert!(
+            matches!(error, Error::NotWritable(_)) && told.contains(key),
+            "{told}"
+        );
+    }
 }
