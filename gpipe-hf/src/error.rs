@@ -1,5 +1,6 @@
 //! Why a model cannot be read or written.
 
+use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
 use gpipe_sched::PipelineError;
@@ -15,7 +16,7 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] gpipe_files::Error),
     /// A file is not what it should be, or does not fit the others or the model.
-    #[error("{}: {fault}", path.display())]
+    #[error("{}: {}", path.display(), OneLine(fault))]
     Invalid {
         /// The file or folder.
         path: PathBuf,
@@ -23,7 +24,7 @@ pub enum Error {
         fault: String,
     },
     /// Bytes without a path are not what they should be.
-    #[error("{0}")]
+    #[error("{}", OneLine(.0))]
     Malformed(String),
     /// A tensor was asked for that no parameter of the model is named like.
     #[error("no weights for {0}: it is no parameter of the model")]
@@ -43,6 +44,18 @@ pub enum Error {
     /// The `config.json` could not be written as bytes.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
+}
+
+/// A text with names from files, in one line: control characters are escaped.
+struct OneLine<'a>(&'a str);
+
+impl fmt::Display for OneLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c.is_control() {
+            true => write!(f, "{}", c.escape_default()),
+            false => f.write_char(c),
+        })
+    }
 }
 
 impl Error {

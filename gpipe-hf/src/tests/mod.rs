@@ -195,6 +195,11 @@ fn what_does_not_fit_is_named() {
     assert!(message.contains("tie_word_embeddings"), "{message}");
     let message = refused(&|p| p[0].1 = Tensor::from_u32(&device(), [11, 8], vec![0; 88]).unwrap());
     assert!(message.contains("U32"), "{message}");
+    let message = refused(&|p| p.push(("a\nb\u{1b}".into(), tensor([1, 8]))));
+    assert!(
+        message.contains("`a\\nb\\u{1b}` is no parameter"),
+        "{message}"
+    );
     fs::write(&weights, b"").unwrap();
     assert!(refusal(folder.path(), &model).contains("too few"));
     fs::remove_file(&weights).unwrap();
