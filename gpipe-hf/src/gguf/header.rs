@@ -114,22 +114,23 @@ fn place(
     };
     let data = header.next_multiple_of(alignment);
     let room = length.saturating_sub(data);
-    let mut total = 0_u64;
+    // One behind the other, as llama.cpp has them: no two share bytes.
+    let mut next = 0;
     for entry in entries {
-        let end = entry.start.checked_add(entry.length);
-        total = total.saturating_add(entry.length);
-        // Together they would be more if two shared bytes many times over.
-        if !entry.start.is_multiple_of(alignment)
-            || end.is_none_or(|end| end > room)
-            || total > room
-        {
+        let (name, start) = (clip(&entry.name), entry.start);
+        if start != next {
             return Err(format!(
-                "`{}` claims {} bytes from byte {} on, but the file has {room} bytes of data",
-                clip(&entry.name),
-                entry.length,
-                entry.start
+                "the data of `{name}` begin at byte {start} instead of {next}"
             ));
         }
+        let end = start.checked_add(entry.length).filter(|&end| end <= room);
+        let Some(end) = end else {
+            return Err(format!(
+                "`{name}` claims {} bytes from byte {start} on, but the file has {room} bytes of data",
+                entry.length
+            ));
+        };
+        next = end.next_multiple_of(alignment);
         entry.start += data;
     }
     Ok(())

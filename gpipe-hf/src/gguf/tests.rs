@@ -256,6 +256,18 @@ fn claims_of_more_than_there_is_are_refused() {
 }
 
 #[test]
+fn tensors_that_share_bytes_or_leave_a_gap_are_refused() {
+    for (first, second) in [(0, 0), (32, 0), (32, 64), (0, 64)] {
+        let mut file = begin(2, 0);
+        file.tensor("a", &[8], 0, first)
+            .tensor("b", &[8], 0, second);
+        file.0.resize(file.0.len().next_multiple_of(32) + 96, 0);
+        let fault = fault_of(&file);
+        assert!(fault.contains("begin at byte"), "{first} {second}: {fault}");
+    }
+}
+
+#[test]
 fn unknown_types_nested_lists_and_duplicates_are_refused() {
     let mut nested = begin(0, 1);
     nested.text("k").u32(9).u32(9).u64(1);
