@@ -7,7 +7,7 @@ mod model;
 mod tests;
 mod tokenizer;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::BufReader;
 use std::ops::Range;
@@ -68,11 +68,9 @@ impl Gguf {
                 )));
             }
         }
-        if let Some((entry, _)) = located
-            .iter()
-            .find(|(name, _)| !shapes.iter().any(|(wanted, _)| wanted == *name))
-            .map(|(_, found)| found)
-        {
+        let wanted: HashSet<&String> = shapes.iter().map(|(name, _)| name).collect();
+        let mut strange = located.iter().filter(|(name, _)| !wanted.contains(name));
+        if let Some((_, (entry, _))) = strange.next() {
             return Err(fault(format!(
                 "`{}` is no parameter of the model that its metadata describe",
                 entry.name
