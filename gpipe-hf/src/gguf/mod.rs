@@ -106,9 +106,10 @@ pub fn parse_gguf(bytes: &[u8]) -> Result<(Description, Vec<u8>)> {
 pub fn tokenizer_files(path: &Path) -> Result<[(String, Vec<u8>); 2]> {
     let gguf = Gguf::open(path)?;
     let tokenizer = gguf.header.tokenizer().map_err(fault(path))?;
+    let settings = gguf.header.tokenizer_config().map_err(fault(path))?;
     Ok([
         (TOKENIZER.to_owned(), tokenizer),
-        (SETTINGS.to_owned(), gguf.header.tokenizer_config()),
+        (SETTINGS.to_owned(), settings),
     ])
 }
 

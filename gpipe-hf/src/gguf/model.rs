@@ -14,28 +14,40 @@ const LLAMA: &str = "llama";
 const QWEN2: &str = "qwen2";
 
 impl Header {
+    /// A value of the metadata, if the key is there: one of another type must not pass for a key that is missing.
+    fn typed<'a, T>(
+        &'a self,
+        key: &str,
+        what: &str,
+        of: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        let value = self.metadata.get(key);
+        let typed = |value| of(value).ok_or_else(|| format!("{key} is no {what}"));
+        value.map(typed).transpose()
+    }
+
     /// A text of the metadata.
-    pub fn text(&self, key: &str) -> Option<&str> {
-        match self.metadata.get(key) {
-            Some(Value::Text(text)) => Some(text),
+    pub fn text(&self, key: &str) -> Result<Option<&str>, String> {
+        self.typed(key, "text", |value| match value {
+            Value::Text(text) => Some(text.as_str()),
             _ => None,
-        }
+        })
     }
 
     /// A whole number of the metadata that is not negative.
-    pub fn whole(&self, key: &str) -> Option<u64> {
-        match self.metadata.get(key) {
-            Some(&Value::Whole(number)) => u64::try_from(number).ok(),
+    pub fn whole(&self, key: &str) -> Result<Option<u64>, String> {
+        self.typed(key, "whole number from 0 up", |value| match *value {
+            Value::Whole(number) => u64::try_from(number).ok(),
             _ => None,
-        }
+        })
     }
 
-    fn real(&self, key: &str) -> Option<f64> {
-        match self.metadata.get(key) {
-            Some(&Value::Real(number)) => Some(number),
-            Some(&Value::Whole(number)) => Some(number as f64),
+    fn real(&self, key: &str) -> Result<Option<f64>, String> {
+        self.typed(key, "number", |value| match *value {
+            Value::Real(number) => Some(number),
+            Value::Whole(number) => Some(number as f64),
             _ => None,
-        }
+        })
     }
 
     fn tensor(&self, name: &str) -> Option<&Entry> {
@@ -43,7 +55,7 @@ impl Header {
     }
 
     fn architecture(&self) -> Result<&str, String> {
-        match self.text("general.architecture") {
+        match self.text("general.architecture")? {
             Some(known @ (LLAMA | QWEN2)) => Ok(known),
             Some(other) => Err(format!(
                 "general.architecture is `{}`: only {LLAMA} and {QWEN2} can be read",
@@ -59,10 +71,10 @@ impl Header {
         let key = |key: &str| format!("{architecture}.{key}");
         let sized = |name: &str, default: Option<u64>, most: u64| {
             let key = key(name);
-            size(&key, self.whole(&key).or(default), most)
+            size(&key, self.whole(&key)?.or(default), most)
         };
         let scaling = key("rope.scaling.type");
-        let kind = self.text(&scaling);
+        let kind = self.text(&scaling)?;
         if let Some(kind) = kind.filter(|&kind| kind != "none") {
             return Err(format!(
                 "{scaling} is `{}`: only plain rotary positions can be trained",
@@ -72,7 +84,7 @@ impl Header {
         // Without a type, llama.cpp divides positions by the factor, which has another name in older files.
         let factors = [key("rope.scaling.factor"), key("rope.scale_linear")];
         for factor in factors.iter().filter(|_| kind.is_none()) {
-            if let Some(by) = self.real(factor).filter(|by| ![0.0, 1.0].contains(by)) {
+            if let Some(by) = self.real(factor)?.filter(|by| ![0.0, 1.0].contains(by)) {
                 return Err(format!(
                     "{factor} is {by}: only plain rotary positions can be trained"
                 ));
@@ -83,10 +95,8 @@ impl Header {
                 "has `rope_freqs.weight`: only plain rotary positions can be trained".into(),
             );
         }
-        if self
-            .whole(&key("expert_count"))
-            .is_some_and(|experts| experts > 0)
-        {
+        let experts = self.whole(&key("expert_count"))?;
+        if experts.is_some_and(|experts| experts > 0) {
             return Err("is a mixture of experts, which cannot be trained".into());
         }
         let width = sized("embedding_length", None, LARGEST_SIZE)?;
@@ -106,7 +116,7 @@ impl Header {
             .and_then(|shape| shape.first())
             .map(|&rows| rows as u64);
         let eps_key = key("attention.layer_norm_rms_epsilon");
-        let eps = self.real(&eps_key);
+        let eps = self.real(&eps_key)?;
         let has = |part: &str| self.tensor(&format!("blk.0.{part}.bias")).is_some();
         let mut ids = Map::new();
         for (stored, name) in [
@@ -114,7 +124,7 @@ impl Header {
             ("eos", "eos_token_id"),
             ("padding", "pad_token_id"),
         ] {
-            if let Some(id) = self.whole(&format!("tokenizer.ggml.{stored}_token_id")) {
+            if let Some(id) = self.whole(&format!("tokenizer.ggml.{stored}_token_id"))? {
                 ids.insert(name.to_owned(), id.into());
             }
         }
@@ -129,7 +139,7 @@ impl Header {
                 kv_heads,
                 head_size,
                 tied: self.tensor("output.weight").is_none(),
-                theta: self.real(&key("rope.freq_base")).unwrap_or(1e4),
+                theta: self.real(&key("rope.freq_base"))?.unwrap_or(1e4),
                 rms_norm_eps: epsilon(&eps_key, eps.ok_or(format!("has no `{eps_key}`"))?)?,
                 qkv_bias: has("attn_q"),
                 output_bias: has("attn_output"),
@@ -147,8 +157,8 @@ impl Header {
     pub fn located(&self) -> Result<HashMap<String, (Entry, Option<usize>)>, String> {
         let architecture = self.architecture()?;
         let heads = |key: &str| self.whole(&format!("{architecture}.attention.{key}"));
-        let queries = heads("head_count");
-        let keys = heads("head_count_kv").or(queries);
+        let queries = heads("head_count")?;
+        let keys = heads("head_count_kv")?.or(queries);
         let mut located = HashMap::new();
         for entry in &self.tensors {
             let Some(name) = global_name(&entry.name) else {

@@ -3,7 +3,7 @@
 use gpipe_layers::models::ModelConfig;
 use gpipe_tensor::{DeviceId, Host};
 
-use super::header::Header;
+use super::header::{Header, Value};
 use super::*;
 
 /// A file in the making.
@@ -264,6 +264,31 @@ fn tensors_that_share_bytes_or_leave_a_gap_are_refused() {
         file.0.resize(file.0.len().next_multiple_of(32) + 96, 0);
         let fault = fault_of(&file);
         assert!(fault.contains("begin at byte"), "{first} {second}: {fault}");
+    }
+}
+
+#[test]
+fn a_key_of_another_type_does_not_pass_for_one_that_is_missing() {
+    // Each has a default, which would be taken in its place.
+    for key in [
+        "rope.freq_base",
+        "rope.scaling.type",
+        "rope.scaling.factor",
+        "rope.dimension_count",
+        "attention.head_count_kv",
+        "attention.key_length",
+        "vocab_size",
+        "expert_count",
+    ] {
+        let key = format!("llama.{key}");
+        let whole = model().0;
+        let mut header = Header::parse(whole.as_slice(), whole.len() as u64).unwrap();
+        header.describe().unwrap();
+        for value in [Value::Truth(true), Value::Wholes(vec![2]), Value::Other] {
+            header.metadata.insert(key.clone(), value);
+            let fault = header.describe().unwrap_err();
+            assert!(fault.starts_with(&format!("{key} is no ")), "{fault}");
+        }
     }
 }
 

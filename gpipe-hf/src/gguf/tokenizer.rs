@@ -12,7 +12,7 @@ const MEND: &str = "name a tokenizer.json with `data.tokenizer`";
 impl Header {
     /// The bytes of a `tokenizer.json`, or why there is none.
     pub fn tokenizer(&self) -> Result<Vec<u8>, String> {
-        let kind = self.text("tokenizer.ggml.model").unwrap_or("none");
+        let kind = self.text("tokenizer.ggml.model")?.unwrap_or("none");
         if kind != "gpt2" {
             return Err(format!(
                 "tokenizer.ggml.model is `{}`: only gpt2 can be read: {MEND}",
@@ -22,7 +22,7 @@ impl Header {
         let by_bytes = json!({
             "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true,
         });
-        let rules = match self.text("tokenizer.ggml.pre").unwrap_or("default") {
+        let rules = match self.text("tokenizer.ggml.pre")?.unwrap_or("default") {
             "default" | "gpt-2" => by_bytes.clone(),
             "smollm" => json!({
                 "type": "Sequence",
@@ -83,7 +83,7 @@ impl Header {
     }
 
     /// The bytes of the `tokenizer_config.json` beside it.
-    pub fn tokenizer_config(&self) -> Vec<u8> {
+    pub fn tokenizer_config(&self) -> Result<Vec<u8>, String> {
         let mut file = json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": false,
@@ -94,16 +94,16 @@ impl Header {
             ("unknown", "unk_token"),
             ("padding", "pad_token"),
         ] {
-            let id = self.whole(&format!("tokenizer.ggml.{stored}_token_id"));
+            let id = self.whole(&format!("tokenizer.ggml.{stored}_token_id"))?;
             let tokens = self.texts("tokenizer.ggml.tokens").unwrap_or_default();
             if let Some(token) = id.and_then(|id| tokens.get(usize::try_from(id).ok()?)) {
                 file[name] = token.as_str().into();
             }
         }
-        if let Some(template) = self.text("tokenizer.chat_template") {
+        if let Some(template) = self.text("tokenizer.chat_template")? {
             file["chat_template"] = template.into();
         }
-        file.to_string().into_bytes()
+        Ok(file.to_string().into_bytes())
     }
 
     fn texts(&self, key: &str) -> Result<&[String], String> {
