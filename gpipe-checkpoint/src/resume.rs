@@ -172,7 +172,9 @@ pub(crate) fn identity_in(run: &Path, checkpoint: &Checkpoint) -> Result<Option<
         None => {
             let home = run.join(names::FOLDER);
             let steps = steps(&Disk, &home).unwrap_or_default();
-            steps.into_iter().all(|step| {
+            // Newer ones are damaged: they were passed over.
+            let mut older = steps.into_iter().filter(|&step| step < checkpoint.step());
+            older.all(|step| {
                 let other = Identity::of_run(&home.join(names::of_step(step)));
                 matches!(other, Ok(Some(other)) if other.id == own.id)
             })

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::pipeline::assembled;
 use super::runs::{MAX, run, saver, snapshot};
+use crate::names::MANIFEST;
 use crate::{Error, FOLDER, Fault, Identity, Location, RUN, STATE, check, find, locate, resume};
 
 /// A run of that identity with the checkpoints of these steps.
@@ -83,6 +84,16 @@ fn a_checkpoint_of_another_run_is_named_before_it_is_used() {
     );
     fs::remove_file(copied.join(RUN)).unwrap();
     assert_eq!(resume(&copied, true, MAX).unwrap().identity, Some(identity));
+    // Of a copy that was cut off, the newest lacks a part.
+    let cut_off = folder.path().join("cut-off");
+    copy(&ours, &cut_off);
+    fs::remove_file(cut_off.join(RUN)).unwrap();
+    let newest = cut_off.join(FOLDER).join("step-00000002");
+    for name in [RUN, MANIFEST] {
+        fs::remove_file(newest.join(name)).unwrap();
+    }
+    let resumed = resume(&cut_off, true, MAX).unwrap();
+    assert_eq!((resumed.state.step, resumed.warnings.len()), (1, 1));
     // In the run of an earlier version, which has none.
     let early = folder.path().join("early");
     run(&early, &[1]);
