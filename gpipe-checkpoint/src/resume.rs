@@ -1,6 +1,7 @@
 //! From a folder that a user names to the checkpoint that a run goes on from.
 
-use std::io::ErrorKind;
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::checkpoint::{Checkpoint, verify};
@@ -41,8 +42,7 @@ pub fn locate(folder: &Path) -> Result<Location> {
     if !found.is_dir() {
         return Err(fault(&"is no folder"));
     }
-    // `.` and `..` have no name of their own.
-    let absolute = std::fs::canonicalize(folder).map_err(|error| fault(&error))?;
+    let absolute = absolute(folder).map_err(|error| fault(&error))?;
     let name = absolute.file_name().unwrap_or_default().to_string_lossy();
     let (step, manifest) = (names::step_of(&name), folder.join(names::MANIFEST));
     let is_run = match std::fs::metadata(folder.join(names::FOLDER)) {
@@ -65,6 +65,25 @@ pub fn locate(folder: &Path) -> Result<Location> {
         })
     } else {
         Err(fault(&"it holds no checkpoints"))
+    }
+}
+
+/// The absolute path of a folder, without links and `..`. A run whose folder of checkpoints is a link, as to a larger disk,
+/// stays the run that was named.
+fn absolute(folder: &Path) -> io::Result<PathBuf> {
+    let given = std::path::absolute(folder)?;
+    let name = given.file_name().and_then(OsStr::to_str);
+    let is_step = name.and_then(names::step_of).is_some() && !given.is_symlink();
+    let home = given
+        .ancestors()
+        .nth(usize::from(is_step))
+        .unwrap_or(&given);
+    match home.parent().filter(|_| home.ends_with(names::FOLDER)) {
+        Some(run) => {
+            let below = given.strip_prefix(run).unwrap_or(&given);
+            Ok(run.canonicalize()?.join(below))
+        }
+        None => folder.canonicalize(),
     }
 }
 

@@ -152,7 +152,8 @@ fn remove_checkpoints<F: Fs>(fs: &mut F, home: &Path) -> io::Result<()> {
     for name in entries.iter().filter(|name| ours(name)) {
         remove_tree(fs, &home.join(name))?;
     }
-    match fs.list(home)?.is_empty() {
+    // A link to a folder elsewhere stays.
+    match fs.list(home)?.is_empty() && fs.kind(home)? == Kind::Folder {
         true => fs.remove_dir(home),
         false => Ok(()),
     }

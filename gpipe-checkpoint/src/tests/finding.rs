@@ -12,8 +12,8 @@ use gpipe_tensor::DeviceId;
 use super::pipeline::{OPTIMIZER, WEIGHTS, assembled, of_width};
 use super::runs::{MAX, as_they_are, bits, restore, run, saver, snapshot};
 use crate::{
-    Best, CONFIG, Error, FOLDER, Fault, Location, MODEL, STATE, find, last_run, locate, newest,
-    remove_all, resume,
+    Best, CONFIG, Error, FOLDER, Fault, Location, Lock, MODEL, STATE, find, last_run, locate,
+    newest, remove_all, resume,
 };
 
 #[test]
@@ -359,4 +359,39 @@ fn a_best_loss_that_is_not_finite_is_not_saved() {
         let found = newest(folder.path(), MAX).unwrap().checkpoint.unwrap();
         assert_eq!(found.state().unwrap().best, None);
     }
+}
+
+/// As where a large disk holds the checkpoints.
+#[cfg(unix)]
+#[test]
+fn a_linked_folder_of_checkpoints_belongs_to_the_run_in_which_it_lies() {
+    use std::os::unix::fs::symlink;
+
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let [ours, disk] = ["run", "disk"].map(|name| root.join(name));
+    run(&ours, &[1, 2]);
+    fs::create_dir(&disk).unwrap();
+    let home = ours.join(FOLDER);
+    fs::rename(&home, disk.join(FOLDER)).unwrap();
+    symlink(disk.join(FOLDER), &home).unwrap();
+    symlink(&ours, root.join("last")).unwrap();
+    let step = home.join("step-00000002");
+    for named in [&ours, &home, &step, &root.join("last/checkpoints")] {
+        let resumed = resume(named, true, MAX).unwrap();
+        assert_eq!(resumed.state.step, 2);
+        assert_eq!(resumed.run.unwrap().path, ours, "{}", named.display());
+        let lock = Lock::take(&ours).unwrap();
+        let error = resume(named, true, MAX).unwrap_err();
+        assert!(matches!(error, Error::Locked { .. }), "{error}");
+        drop(lock);
+    }
+    assert!(!disk.join(".lock").exists());
+    // The link stays, for the run that takes the place of this one.
+    for _ in 0..2 {
+        remove_all(&ours).unwrap();
+        assert!(home.is_symlink() && fs::read_dir(&home).unwrap().next().is_none());
+    }
+    run(&ours, &[1]);
+    assert!(disk.join(FOLDER).join("step-00000001").is_dir());
 }
