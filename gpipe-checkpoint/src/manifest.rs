@@ -124,12 +124,14 @@ impl Manifest {
             format: String,
         }
         let list = format!("{list}{CLOSE}");
-        let unreadable = |error| format!("is no list of files: {error}");
+        let unreadable =
+            |error: serde_json::Error| format!("is no list of files: {}", clip(&error.to_string()));
         let Format { format } = serde_json::from_str(&list).map_err(unreadable)?;
         // Before its keys, which another format has others of.
         if format != FORMAT {
             return Err(format!(
-                "is of the format `{format}`, and this program reads `{FORMAT}`"
+                "is of the format `{}`, and this program reads `{FORMAT}`",
+                clip(&format)
             ));
         }
         let manifest: Self = serde_json::from_str(&list).map_err(unreadable)?;
@@ -143,7 +145,8 @@ impl Manifest {
         for Listed { name, sha256, .. } in &self.files {
             if names::components(name).is_none() || name == names::MANIFEST {
                 return Err(format!(
-                    "lists `{name}`, which is no name of a file below it"
+                    "lists `{}`, which is no name of a file below it",
+                    clip(name)
                 ));
             }
             if !seen.insert(name) {
@@ -176,6 +179,11 @@ impl Manifest {
         let bytes = self.files.iter().map(|file| file.bytes);
         bytes.fold(0, u64::saturating_add)
     }
+}
+
+/// The beginning of a text that anyone may have written, in one line.
+fn clip(text: &str) -> String {
+    text.escape_debug().take(200).collect()
 }
 
 /// The SHA-256 digest in hexadecimal digits.
@@ -238,14 +246,24 @@ mod tests {
             let bytes = manifest.to_bytes().unwrap();
             Manifest::parse(&bytes).unwrap_err().to_string()
         };
-        for name in ["../x", "/x", "model/../../x", names::MANIFEST, ""] {
-            assert!(refused(manifest(&[name])).contains("no name of a file below"));
+        let long = "x\n".repeat(100_000);
+        for name in ["../x", "/x", "model/../../x", names::MANIFEST, "", &long] {
+            let told = refused(manifest(&[name]));
+            assert!(told.contains("no name of a file below"), "{told}");
+            assert!(
+                told.len() < 600 && !told.contains(char::is_control),
+                "{told}"
+            );
         }
         assert!(refused(manifest(&[names::STATE])).contains("state.json twice"));
         assert!(refused(Manifest::new(7, Vec::new())).contains("does not list config.toml"));
         let mut other = manifest(&[]);
-        other.format = "gpipe checkpoint 2".into();
-        assert!(refused(other).contains("checkpoint 2"));
+        other.format = "gpipe checkpoint 2\n".into();
+        let told = refused(other);
+        assert!(
+            told.contains("checkpoint 2") && !told.contains('\n'),
+            "{told}"
+        );
         let mut other = manifest(&[]);
         other.files[0].sha256.make_ascii_uppercase();
         assert!(refused(other).contains("no digest of config.toml"));
