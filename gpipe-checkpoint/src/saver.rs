@@ -117,7 +117,16 @@ pub(crate) struct Writer<F> {
     home: PathBuf,
     options: SaverOptions,
     identity: Option<Identity>,
-    writing: Option<(u64, JoinHandle<Result<Saved>>)>,
+    writing: Option<Writing>,
+}
+
+/// A checkpoint that is being written.
+#[derive(Debug)]
+struct Writing {
+    step: u64,
+    /// The best evaluation before, which is the best again if this checkpoint is not saved.
+    best: Option<Best>,
+    thread: JoinHandle<Result<Saved>>,
 }
 
 impl<F: Fs + Clone + Send + 'static> Writer<F> {
@@ -152,34 +161,39 @@ impl<F: Fs + Clone + Send + 'static> Writer<F> {
             return Ok(before);
         }
         // JSON has no number for another loss: the state could not be read back.
-        let best = &mut snapshot.state.best;
-        *best = best.filter(|best| best.loss.is_finite());
-        self.options.best = *best;
+        let best = snapshot.state.best.filter(|best| best.loss.is_finite());
+        snapshot.state.best = best;
         let step = snapshot.state.step;
-        let (mut fs, home, options) = (self.fs.clone(), self.home.clone(), self.options.clone());
+        let (mut fs, home, mut options) =
+            (self.fs.clone(), self.home.clone(), self.options.clone());
+        options.best = best;
         let identity = self.identity.clone();
         let work = move || write(&mut fs, &home, snapshot, &options, identity.as_ref());
         let thread = thread::Builder::new().name("gpipe-save".into()).spawn(work);
         let thread = thread
             .map_err(|error| not_saved(step, Error::Thread(format!("cannot start: {error}: raise the limit of threads (ulimit -u, or pids of the container)"))))?;
-        self.writing = Some((step, thread));
+        let best = std::mem::replace(&mut self.options.best, best);
+        self.writing = Some(Writing { step, best, thread });
         Ok(before)
     }
 
     pub fn poll(&mut self) -> Result<Option<Saved>> {
         match &self.writing {
-            Some((_, thread)) if thread.is_finished() => self.finish(),
+            Some(writing) if writing.thread.is_finished() => self.finish(),
             _ => Ok(None),
         }
     }
 
     pub fn finish(&mut self) -> Result<Option<Saved>> {
-        let Some((step, thread)) = self.writing.take() else {
+        let Some(Writing { step, best, thread }) = self.writing.take() else {
             return Ok(None);
         };
         let saved = thread
             .join()
             .unwrap_or_else(|_| Err(Error::Thread("panicked".to_owned())));
+        if saved.is_err() {
+            self.options.best = best;
+        }
         saved.map(Some).map_err(|error| not_saved(step, error))
     }
 }
@@ -187,8 +201,8 @@ impl<F: Fs + Clone + Send + 'static> Writer<F> {
 impl<F> Drop for Writer<F> {
     /// However a run ends, it does not cut off the checkpoint that is being written.
     fn drop(&mut self) {
-        if let Some((_, thread)) = self.writing.take() {
-            let _ = thread.join();
+        if let Some(writing) = self.writing.take() {
+            let _ = writing.thread.join();
         }
     }
 }

@@ -149,3 +149,24 @@ fn the_best_stays_although_it_is_old() {
     assert_eq!(names, ["best", "latest", "step-00000002", "step-00000004"]);
     assert_eq!(disk.bytes(&format!("{HOME}/best")), b"step-00000002\n");
 }
+
+#[test]
+fn the_best_is_one_that_was_saved() {
+    let (disk, mut run) = (MemoryDisk::new(&["/run"]), ConstantRun::new());
+    let mut saver = saver(&disk, 1);
+    for (step, loss, fails, expected) in [(1, 2.0, false, 1), (2, 1.0, true, 1), (3, 3.0, false, 1)]
+    {
+        let full = PlantedFault {
+            at: 5,
+            stays: true,
+            error: Some(28),
+        };
+        disk.plant(fails.then_some(full));
+        let best = saver.best(step, Some(loss));
+        saver.save(run.snapshot(state(step, best))).unwrap();
+        assert_eq!(saver.finish().is_err(), fails);
+        assert_eq!(saver.best(step, None).unwrap().step, expected);
+    }
+    let names = disk.list(home()).unwrap();
+    assert_eq!(names, ["best", "latest", "step-00000001", "step-00000003"]);
+}
