@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-/// Three digits and a letter for thousands, millions and so on.
+/// Three digits and a letter for thousands, millions and so on; a power of ten for numbers that no letter suits and for
+/// those below a hundredth.
 ///
 /// ```
-/// assert_eq!(gpipe_report::numbers::short(41_234.0), "41.2k");
-/// assert_eq!(gpipe_report::numbers::short(f64::INFINITY), "inf");
+/// use gpipe_report::numbers::short;
+///
+/// assert_eq!([41_234.0, 3e-4, f64::INFINITY].map(short), ["41.2k", "3.00e-4", "inf"]);
 /// ```
 pub fn short(number: f64) -> String {
     if !number.is_finite() {
@@ -21,6 +23,9 @@ pub fn short(number: f64) -> String {
         }
         scaled /= 1000.0;
         letter = next;
+    }
+    if scaled.abs() >= 999.5 || (scaled != 0.0 && scaled.abs() < 0.01) {
+        return format!("{number:.2e}");
     }
     let decimals = match scaled.abs() {
         _ if letter.is_empty() && scaled.fract() == 0.0 => 0,
@@ -183,11 +188,16 @@ mod tests {
             (0.0, "0"),
             (7.0, "7"),
             (0.5, "0.50"),
+            (0.0123, "0.01"),
+            (0.00123, "1.23e-3"),
+            (-2e-5, "-2.00e-5"),
             (999.4, "999"),
             (999.9, "1.00k"),
             (41_234.0, "41.2k"),
             (123_456.0, "123k"),
             (2.5e9, "2.50G"),
+            (9.994e20, "999E"),
+            (1e25, "1.00e25"),
         ];
         for (number, text) in cases {
             assert_eq!(short(number), text);

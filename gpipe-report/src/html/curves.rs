@@ -282,6 +282,10 @@ mod tests {
             vec![(1.0, 5.5861), (2.0, 5.5858), (3.0, 5.5833)],
             vec![(12_345.0, 1.0), (12_347.0, 1.001)],
             vec![(1.0, 4670.0), (2.0, 4690.0)],
+            // A rate that warms up, small losses, and any that are logarithmic.
+            vec![(1.0, 3e-6), (2.0, 3e-4)],
+            vec![(1.0, 1e-3), (2.0, 0.5)],
+            vec![(3.0, 1e-12), (4.0, 1e28)],
         ] {
             let svg = chart("loss", "nats", vec![line(points)]).unwrap();
             let labels = texts(&svg);
