@@ -92,8 +92,8 @@ pub fn bytes(bytes: u64) -> String {
 /// A value of fewer than four bytes has a master copy in that state.
 pub fn parameter_bytes([value, gradient, optimizer]: [u64; 3]) -> String {
     let state = match value {
-        4 => "AdamW",
-        _ => "AdamW and a master copy",
+        4 => "optimizer",
+        _ => "optimizer and a master copy",
     };
     format!(
         "{} bytes a parameter (value {value}, gradient {gradient}, {state} {optimizer})",
@@ -235,13 +235,13 @@ mod tests {
     fn a_parameter_takes_16_bytes_or_18() {
         assert_eq!(
             parameter_bytes([4, 4, 8]),
-            "16 bytes a parameter (value 4, gradient 4, AdamW 8)"
+            "16 bytes a parameter (value 4, gradient 4, optimizer 8)"
         );
         assert_eq!(parameters(1500, 1500), "1.50k parameters");
         assert_eq!(parameters(1500, 20), "1.50k parameters, 20 of them trained");
         assert_eq!(
             parameter_bytes([2, 4, 12]),
-            "18 bytes a parameter (value 2, gradient 4, AdamW and a master copy 12)"
+            "18 bytes a parameter (value 2, gradient 4, optimizer and a master copy 12)"
         );
     }
 

@@ -196,7 +196,7 @@ fn a_run_is_read_back_and_shown() {
         ">2,2</td>",
         ">stage 1: 60 FLOPs</td>",
         "stage 0 gets 1 layer instead of 2, and its most expensive stage, 1, costs 50.0 % more",
-        "18 bytes a parameter (value 2, gradient 4, AdamW and a master copy 12)",
+        "18 bytes a parameter (value 2, gradient 4, optimizer and a master copy 12)",
         "2 devices, 4 threads on 2 cores (cpu, cuda:1)",
         "Measured, step 3",
         "<h2>Memory over the step</h2>",
