@@ -145,6 +145,9 @@ pub fn read_run(folder: &Path) -> Result<Run> {
             "holds neither events.jsonl nor timeline.json: name the folder of a run of gpipe train";
         return Err(damaged(folder, fault));
     }
+    if run.config.is_none() {
+        run.note("There is no config.toml: the configuration is missing.");
+    }
     match events {
         Some(events) => run.take_events(folder, &text(events))?,
         None => run.note("There is no events.jsonl: curves are missing."),

@@ -144,3 +144,21 @@ fn huge_numbers_of_a_record_are_shown() {
     let page = html(&[read_run(&path).unwrap()]).unwrap();
     assert!(page.contains("18446744073709551615 bytes a parameter"));
 }
+
+/// Keys outside of a section are keys too, and what is not there is not compared.
+#[test]
+fn runs_differ_in_keys_without_a_section() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["one", "two"].map(|name| folder.path().join(name));
+    whole(&paths[0], "steps = 1\n");
+    whole(&paths[1], "steps = 2\n");
+    let page = || html(&paths.each_ref().map(|path| read_run(path).unwrap())).unwrap();
+    assert!(page().contains(">steps</td>"));
+    assert!(!page().contains("the same configuration"));
+    for path in &paths {
+        fs::remove_file(path.join("config.toml")).unwrap();
+    }
+    let page = page();
+    assert!(!page.contains("the same configuration"));
+    assert_eq!(page.matches("There is no config.toml: ").count(), 2);
+}

@@ -50,22 +50,27 @@ fn machine_words(record: &Record) -> String {
     )
 }
 
-/// Keys whose values differ.
+/// Keys whose values differ; nothing if a configuration is missing or no TOML.
 fn differences(a: &Run, b: &Run) -> String {
-    let keys = |run: &Run| -> Vec<(String, String)> {
-        let table = run
-            .config
-            .as_deref()
-            .and_then(|text| text.parse::<toml::Table>().ok());
+    let keys = |run: &Run| -> Option<Vec<(String, String)>> {
+        let table: toml::Table = run.config.as_deref()?.parse().ok()?;
         let mut keys = Vec::new();
-        for (section, values) in table.into_iter().flatten() {
-            for (key, value) in values.as_table().into_iter().flatten() {
-                keys.push((format!("{section}.{key}"), value.to_string()));
+        for (name, value) in table {
+            match value {
+                toml::Value::Table(section) => {
+                    let of_section = section.into_iter();
+                    keys.extend(
+                        of_section.map(|(key, value)| (format!("{name}.{key}"), value.to_string())),
+                    );
+                }
+                value => keys.push((name, value.to_string())),
             }
         }
-        keys
+        Some(keys)
     };
-    let (a, b) = (keys(a), keys(b));
+    let (Some(a), Some(b)) = (keys(a), keys(b)) else {
+        return String::new();
+    };
     let of = |keys: &[(String, String)], name: &str| {
         let found = keys.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.clone())
