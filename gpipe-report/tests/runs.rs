@@ -374,3 +374,26 @@ fn a_record_needs_a_description_of_each_stage() {
     let made = Record::new(info(), &schedule, |_| unreachable!());
     assert!(matches!(made, Err(Error::Record { .. })));
 }
+
+/// A step of more FLOPs than the speed of a prediction makes in a hundred days is predicted at a higher speed.
+#[test]
+fn the_prediction_of_a_huge_step_keeps_its_shape() {
+    let schedule = gpipe(2, MICRO_BATCHES).unwrap();
+    let predicted = |forward: f64| {
+        let record = Record::new(info(), &schedule, |_| {
+            Ok::<_, Error>(timeline(&schedule, forward))
+        });
+        let record = record.unwrap();
+        let timeline = record.predicted().unwrap();
+        (
+            record.flops_per_second,
+            timeline.makespan(),
+            timeline.bubble(),
+        )
+    };
+    let (slow, seconds, bubble) = predicted(1.0);
+    let (fast, fewer, same) = predicted(1e9);
+    assert_eq!(slow, 1e9);
+    assert!((same - bubble).abs() < 1e-9, "{same}, not {bubble}");
+    assert!((fast * fewer / (slow * seconds * 1e9) - 1.0).abs() < 1e-9);
+}

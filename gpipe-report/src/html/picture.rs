@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::numbers;
 use crate::run::Run;
-use crate::timeline::flat::FlatTimeline;
+use crate::timeline::flat::{FlatTimeline, stretched};
 use crate::timeline::info::StageInfo;
 use crate::timeline::record::Record;
 
@@ -185,21 +185,6 @@ fn named(record: &Record) -> Vec<String> {
         None => name.clone(),
     };
     record.devices.iter().enumerate().map(name).collect()
-}
-
-/// The timeline of devices that are slower by a factor.
-fn stretched(timeline: &Timeline, factor: f64) -> Timeline {
-    let spans = timeline.spans().iter().map(|span| gpipe_sched::Span {
-        ready: factor * span.ready,
-        start: factor * span.start,
-        end: factor * span.end,
-        ..*span
-    });
-    let levels = timeline.levels().iter().map(|level| gpipe_sched::Level {
-        time: factor * level.time,
-        ..*level
-    });
-    Timeline::new(timeline.devices(), spans.collect()).with_levels(levels.collect())
 }
 
 /// The most bytes that the stages of each device may hold together, or 0 if there is no limit.

@@ -108,6 +108,29 @@ impl FlatTimeline {
         }
         Ok(Timeline::new(devices, spans).with_levels(levels))
     }
+
+    /// The factor, at most 1, by which the times of a timeline are shortened to those that a file holds.
+    pub(crate) fn shortening(timeline: &Timeline) -> f64 {
+        let most = seconds(MOST_NANOSECONDS);
+        let ends = timeline.spans().iter().map(|span| span.end);
+        let times = ends.chain(timeline.levels().iter().map(|level| level.time));
+        most / times.filter(|time| time.is_finite()).fold(most, f64::max)
+    }
+}
+
+/// The timeline of devices that are slower by a factor.
+pub(crate) fn stretched(timeline: &Timeline, factor: f64) -> Timeline {
+    let spans = timeline.spans().iter().map(|span| Span {
+        ready: factor * span.ready,
+        start: factor * span.start,
+        end: factor * span.end,
+        ..*span
+    });
+    let levels = timeline.levels().iter().map(|level| Level {
+        time: factor * level.time,
+        ..*level
+    });
+    Timeline::new(timeline.devices(), spans.collect()).with_levels(levels.collect())
 }
 
 fn fault(fault: String) -> Error {

@@ -4,7 +4,7 @@ use gpipe_sched::{Action, Portal, Schedule, Timeline};
 use serde::{Deserialize, Serialize};
 
 use super::cuts::Cuts;
-use super::flat::FlatTimeline;
+use super::flat::{FlatTimeline, stretched};
 use super::info::{Machine, RunInfo, StageInfo};
 use crate::error::{Error, Result};
 
@@ -14,8 +14,8 @@ const FORMAT: u32 = 1;
 /// Steps of more actions are not kept: no picture could show them, and the file would take gigabytes.
 const MOST_ACTIONS: usize = 2_000_000;
 
-/// The speed of every worker under which steps are predicted; the page stretches predictions to the
-/// speed that was measured.
+/// The speed of every worker under which steps are predicted, unless they take longer than times that a file holds; the
+/// page stretches predictions to the speed that was measured.
 const FLOPS_PER_SECOND: f64 = 1e9;
 
 /// The plan of a run, its prediction, and the measured timelines of some steps.
@@ -92,6 +92,7 @@ impl Record {
             true => (lanes(schedule), predict(FLOPS_PER_SECOND)?),
             false => (Vec::new(), Timeline::default()),
         };
+        let shortening = FlatTimeline::shortening(&predicted);
         let portals = predicted.portals().iter();
         Ok(Self {
             format: FORMAT,
@@ -105,8 +106,8 @@ impl Record {
             micro_batches: schedule.micro_batches(),
             lanes,
             portals: portals.map(|portal| [portal.from, portal.to]).collect(),
-            predicted: FlatTimeline::new(&predicted),
-            flops_per_second: FLOPS_PER_SECOND,
+            predicted: FlatTimeline::new(&stretched(&predicted, shortening)),
+            flops_per_second: FLOPS_PER_SECOND / shortening,
             measured: Vec::new(),
         })
     }
