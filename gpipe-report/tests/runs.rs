@@ -373,6 +373,15 @@ fn a_record_needs_a_description_of_each_stage() {
     let schedule = gpipe(3, 4).unwrap();
     let made = Record::new(info(), &schedule, |_| unreachable!());
     assert!(matches!(made, Err(Error::Record { .. })));
+    // What is recorded can be read.
+    for recomputed in [vec![], vec![(MICRO_BATCHES, f64::NAN)]] {
+        let schedule = gpipe(2, MICRO_BATCHES).unwrap();
+        let mut info = info();
+        info.stages[1].recomputed = recomputed;
+        let made = Record::new::<Error>(info, &schedule, |_| Ok(timeline(&schedule, 1e-3)));
+        let said = made.map(|record| record.stages).unwrap_err().to_string();
+        assert!(said.starts_with("stage 1: "), "{said}");
+    }
 }
 
 /// A step of more FLOPs than the speed of a prediction makes in a hundred days is predicted at a higher speed.

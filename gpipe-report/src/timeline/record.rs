@@ -72,7 +72,8 @@ impl Record {
     /// (two million).
     ///
     /// # Errors
-    /// [`Error::Record`] if the schedule has another number of stages than `info`; those of `predict`.
+    /// [`Error::Record`] if the schedule has another number of stages than `info`, or of micro-batches than its
+    /// [`recomputed`](StageInfo::recomputed) or shares beyond 1; those of `predict`.
     pub fn new<E: From<Error>>(
         info: RunInfo,
         schedule: &Schedule,
@@ -94,7 +95,7 @@ impl Record {
         };
         let shortening = FlatTimeline::shortening(&predicted);
         let portals = predicted.portals().iter();
-        Ok(Self {
+        let record = Self {
             format: FORMAT,
             gpipe: env!("CARGO_PKG_VERSION").to_owned(),
             devices: (0..schedule.devices()).map(device_name).collect(),
@@ -109,7 +110,9 @@ impl Record {
             predicted: FlatTimeline::new(&stretched(&predicted, shortening)),
             flops_per_second: FLOPS_PER_SECOND / shortening,
             measured: Vec::new(),
-        })
+        };
+        record.check_recomputed()?;
+        Ok(record)
     }
 
     /// Whether steps can be kept.
@@ -186,6 +189,13 @@ impl Record {
                 "its `portals` need two stages with others between them",
             ));
         }
+        self.check_recomputed()?;
+        self.measured
+            .iter()
+            .try_for_each(|measured| self.timeline(measured).map(drop))
+    }
+
+    fn check_recomputed(&self) -> Result<()> {
         for (index, stage) in self.stages.iter().enumerate() {
             let counts = stage.recomputed.iter().map(|(count, _)| count);
             let count = counts.fold(0, |sum: usize, count| sum.saturating_add(*count));
@@ -193,13 +203,11 @@ impl Record {
             let shares = stage.recomputed.iter().all(|(_, share)| is_share(*share));
             if count != self.micro_batches || !shares {
                 return Err(fault(format!(
-                    "stage {index}: `again` needs a share from 0 to 1 for each micro-batch"
+                    "stage {index}: `recomputed` (in files `again`) needs a share from 0 to 1 for each micro-batch"
                 )));
             }
         }
-        self.measured
-            .iter()
-            .try_for_each(|measured| self.timeline(measured).map(drop))
+        Ok(())
     }
 
     /// The prediction as a timeline.
