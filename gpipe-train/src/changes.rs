@@ -6,6 +6,7 @@ use toml::{Table, Value};
 
 use crate::config::{OptimizerName, TrainConfig};
 use crate::error::{Error, Result};
+use crate::precision;
 use crate::setup::optimizer;
 
 /// The effect of a changed value.
@@ -18,8 +19,8 @@ enum Effect {
     Refuse,
 }
 
-/// The effect of each key. All keys of `[pipeline]` but two, and those that decide when to save or
-/// evaluate, leave the results the same bit for bit.
+/// The effect of each key. Most keys of `[pipeline]`, and those that decide when to save or evaluate, leave the results the
+/// same bit for bit.
 fn effect(section: &str, key: &str) -> Effect {
     match (section, key) {
         ("model", "dropout") => Effect::Warn("different activations are dropped from here on"),
@@ -27,7 +28,7 @@ fn effect(section: &str, key: &str) -> Effect {
         ("model", "weights") => Effect::None,
         // Parameters that were frozen have no optimizer state to go on from.
         ("model" | "lora", _) | ("optimizer", "freeze") => Effect::Refuse,
-        ("pipeline", "micro_batches" | "groups" | "before") => {
+        ("pipeline", "micro_batches" | "groups" | "before" | "devices") => {
             Effect::Warn("from here on results are equal to rounding, not bit for bit")
         }
         ("run", "seed") => Effect::Warn("samples are in a different order from here on"),
@@ -61,6 +62,9 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
     let [saved_keys, now_keys] = tables;
     let (saved_keys, now_keys) = (saved_keys?, now_keys?);
     let normalizes = now.model.depends_on_micro_batches();
+    let are_both = |on: fn(&TrainConfig) -> bool| on(saved) && on(now);
+    let is_one_kind =
+        are_both(precision::on_gpus) || are_both(|config| !config.pipeline.devices.has_gpu());
     for (section, keys) in &now_keys {
         // Keys that files omit at their defaults may be in either.
         let tables =
@@ -79,6 +83,8 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
             let (value, before) = (value(now), value(before));
             match effect(section, key) {
                 Effect::None => {}
+                // Processors among themselves give the same bits, and GPUs do.
+                Effect::Warn(_) if key == "devices" && is_one_kind => {}
                 Effect::Warn(_) if matches!(&**key, "micro_batches" | "before") && normalizes => {
                     warnings.push(format!(
                         "{section}.{key} is {value}, but {before} in the checkpoint: batch normalization takes its \
@@ -225,6 +231,14 @@ mod tests {
                 "is 4, but 8 in the checkpoint: from here on results are equal to rounding",
             ),
             (
+                "pipeline.devices=cuda:0",
+                "is \"cuda:0\", but \"cpu\" in the checkpoint: from here on results are equal to rounding",
+            ),
+            (
+                "pipeline.devices=cpu,cuda:0",
+                "results are equal to rounding",
+            ),
+            (
                 "pipeline.groups=2",
                 "is 2, but 1 in the checkpoint: from here on results are equal",
             ),
@@ -252,6 +266,10 @@ mod tests {
         let rates = near[0].rsplit_once("so the next is ").unwrap().1;
         let (new, old) = rates.split_once(" instead of ").unwrap();
         assert_ne!(new, old);
+        // GPUs among themselves give the same bits.
+        let gpus = ["pipeline.devices=cuda:0", "pipeline.devices=cuda:0,cuda:1"];
+        let [one, two] = gpus.map(|devices| config(&[devices]));
+        assert_eq!(changes(&one, &two, 120).unwrap(), Vec::<String>::new());
         let constant = "optimizer.lr_schedule=constant";
         let longer = changes(
             &config(&[constant]),
