@@ -198,7 +198,7 @@ pub struct Evaluation {
 /// evaluates its share of the batches; the result is the same on all of them, and to the bit that of one.
 ///
 /// # Errors
-/// If a sample cannot be read; [`Error::Run`] if a stage fails, or another rank.
+/// [`Error::Invalid`] if no sample is held out; if a sample cannot be read; [`Error::Run`] if a stage fails, or another rank.
 pub fn evaluate(
     recipe: &Recipe<'_>,
     pipeline: &mut ModelPipeline,
@@ -212,6 +212,12 @@ pub fn evaluate(
     if let Some(world) = pipeline.world() {
         check_same_files(world, recipe.dataset, None)?;
     }
+    let samples = recipe.dataset.held_out();
+    if samples.is_empty() {
+        return Err(Error::invalid(
+            "no sample is held out: open the data with `run.eval_every = 100`, or all of it by `held_out_dataset`",
+        ));
+    }
     let failed = |error| Error::run_in(format!("evaluation after step {steps}"), error);
     let share = [pipeline.replica(), pipeline.replicas()];
     let batches = gpipe_data::evaluation_batches_of_replica(
@@ -223,7 +229,6 @@ pub fn evaluate(
         share,
     );
     let mut batches = batches?;
-    let samples = recipe.dataset.held_out();
     let all = ((samples.end - samples.start) as usize).div_ceil(size);
     // Of each batch of this replica: its loss, and its targets that were predicted.
     let mut own = Vec::with_capacity(batches.len());
@@ -276,4 +281,39 @@ pub fn evaluate(
         accuracy: correct as f64 / targets as f64,
         targets,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use gpipe_data::Vocabulary;
+
+    use super::*;
+    use crate::config::{Overrides, Setting};
+    use crate::dataset::dataset;
+    use crate::setup::Setup;
+
+    /// The mean over no targets is not a loss of 0.
+    #[test]
+    fn an_evaluation_of_no_samples_is_refused() {
+        let settings = [
+            Setting::new("model.width", 16),
+            Setting::new("model.blocks", 1),
+            Setting::new("data.seq_len", 8),
+            Setting::new("pipeline.stages", 1),
+            Setting::new("pipeline.threads", 1),
+        ];
+        let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+        assert_eq!(config.run.eval_every.get(), 0);
+        let setup = Setup::new(&config).unwrap();
+        let recipe = Recipe {
+            config: &config,
+            dataset: &dataset(&config, &Vocabulary::bytes()).unwrap(),
+            optimizer: setup.optimizer.clone(),
+            learning_rate: setup.learning_rate.clone(),
+        };
+        let mut run = setup.assemble(&config).unwrap();
+        let found = evaluate(&recipe, &mut run.pipeline, &run.transit, 0);
+        let error = found.map(|found| format!("{found:?}")).unwrap_err();
+        assert!(error.is_input_error() && error.to_string().starts_with("no sample is held out: "));
+    }
 }
