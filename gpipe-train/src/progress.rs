@@ -306,6 +306,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
                 crate::shell::quoted(&self.record.path().to_string_lossy())
             ),
         };
+        self.record.write_timelines();
         self.repeat_faults();
         self.line(&format!("stopped after step {step}: {mend}"));
     }

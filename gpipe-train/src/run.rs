@@ -367,3 +367,6 @@ impl From<Error> for Cause {
         Self::Work(error)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! Runs that end early or have nothing left to do, and what their folders hold.
+
+use std::cell::Cell;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::*;
+use crate::config::{Overrides, Setting};
+use crate::progress_sink::Silent;
+
+fn fresh() -> StartPoint {
+    let settings = [
+        Setting::new("model.width", 16),
+        Setting::new("model.blocks", 1),
+        Setting::new("data.seq_len", 8),
+        Setting::new("data.batch_size", 4),
+        Setting::new("pipeline.stages", 2),
+        Setting::new("pipeline.threads", 1),
+        Setting::new("run.steps", 4),
+        Setting::new("run.trace_steps", "1..2"),
+    ];
+    let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+    StartPoint::fresh(config).unwrap()
+}
+
+/// Trains, at most this many steps.
+fn train(start: StartPoint, folder: NewRun, steps: u64) -> RunEnd {
+    let made = Cell::new(0);
+    let should_stop = || {
+        made.set(made.get() + 1);
+        made.get() == steps
+    };
+    let run = PreparedRun::new(start, RunOptions::new(folder)).unwrap();
+    run.train(&mut Silent, should_stop).unwrap()
+}
+
+fn resumed(run: &Path) -> StartPoint {
+    StartPoint::resume(run, None, 1, Ok).unwrap()
+}
+
+#[test]
+fn a_run_that_is_stopped_has_the_timelines_that_were_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let run = home.path().join("run");
+    let end = train(fresh(), NewRun::at(&run, false).unwrap(), 3);
+    assert_eq!(end, RunEnd::Stopped(3));
+    let kept = || -> Vec<u64> {
+        let file: Value =
+            serde_json::from_slice(&fs::read(run.join("timeline.json")).unwrap()).unwrap();
+        let steps = file["measured"].as_array().unwrap().iter();
+        steps.map(|step| step["step"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(kept(), [1, 2]);
+    train(resumed(&run), NewRun::within(&run), u64::MAX);
+    assert_eq!(kept(), [1, 2]);
+}
