@@ -138,7 +138,7 @@ impl PreparedRun {
     }
 
     /// Creates the folder of the run and trains. `should_stop` is called after every step; if it returns
-    /// true, the run saves and ends.
+    /// true, the run saves and ends. Of a run that has made all its steps nothing is written.
     ///
     /// # Errors
     /// Failures of a step, an evaluation or a checkpoint, and of `sink` to take an event. Unless the
@@ -149,6 +149,9 @@ impl PreparedRun {
         sink: &mut S,
         should_stop: impl Fn() -> bool,
     ) -> Result<RunEnd> {
+        if self.start.is_finished() {
+            return Ok(RunEnd::Finished);
+        }
         let world = self.assembled.pipeline.world();
         if world.is_some_and(|world| world.rank() > 0) {
             return self.follow(should_stop);

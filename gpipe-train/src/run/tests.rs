@@ -56,3 +56,19 @@ fn a_run_that_is_stopped_has_the_timelines_that_were_kept() {
     train(resumed(&run), NewRun::within(&run), u64::MAX);
     assert_eq!(kept(), [1, 2]);
 }
+
+#[test]
+fn a_run_that_has_made_all_its_steps_is_left_as_it_is() {
+    let home = tempfile::tempdir().unwrap();
+    let run = home.path().join("run");
+    train(fresh(), NewRun::at(&run, false).unwrap(), u64::MAX);
+    let events = || fs::read_to_string(run.join("events.jsonl")).unwrap();
+    let before = events();
+    let start = resumed(&run);
+    assert!(start.is_finished());
+    assert_eq!(
+        train(start, NewRun::within(&run), u64::MAX),
+        RunEnd::Finished
+    );
+    assert_eq!(events(), before);
+}
