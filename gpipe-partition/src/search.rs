@@ -25,8 +25,9 @@
 //! let (ends, longest) = least_bottleneck(0..6, 2, 0.0, 40, seconds).unwrap();
 //! assert_eq!((ends, longest), (vec![3, 6], 8.0));
 //!
-//! // No cut is within 7 seconds.
-//! assert_eq!(pack(0..6, 2, |part, layers| seconds(part, layers) <= Some(7.0)), None);
+//! // No cut is within 7 seconds. (Compared as they are, `None` would be less than any.)
+//! let within = |part, layers| seconds(part, layers).is_some_and(|seconds| seconds <= 7.0);
+//! assert_eq!(pack(0..6, 2, within), None);
 //! ```
 
 use std::ops::Range;
