@@ -98,9 +98,15 @@ impl StartPoint {
         let memory = memory.saturating_mul(ranks as u64);
         let mut resumed = gpipe_checkpoint::resume(folder, in_place, memory)?;
         let checkpoint = resumed.checkpoint.folder().to_owned();
+        let out = out.and_then(|out| out.canonicalize().ok());
+        let is_below =
+            |out: &Path, from: &Path| from.canonicalize().is_ok_and(|f| f.starts_with(out));
+        // Of a run, the folder of checkpoints may be a link to one elsewhere.
         if let Some(out) = out
-            && let (Ok(out), Ok(from)) = (out.canonicalize(), checkpoint.canonicalize())
-            && from.starts_with(&out)
+            && checkpoint
+                .ancestors()
+                .take(3)
+                .any(|from| is_below(&out, from))
         {
             return Err(Error::invalid(format!(
                 "--out {}: is the run to resume: leave --out out, or choose another folder",

@@ -65,3 +65,32 @@ fn a_folder_of_pictures_may_have_moved() {
     let output = resume(folder, &["run", "--steps", "2", "--data", "moved"]);
     assert!(output.status.success(), "{}", stderr(&output));
 }
+
+/// A larger disk may hold the checkpoints.
+#[cfg(unix)]
+#[test]
+fn checkpoints_may_be_behind_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let output = train(folder, &["--steps", "1", "--out", "run"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    fs::rename(folder.join("run/checkpoints"), folder.join("checkpoints")).unwrap();
+    std::os::unix::fs::symlink("../checkpoints", folder.join("run/checkpoints")).unwrap();
+    for (steps, named) in [("2", "run"), ("3", "run/checkpoints")] {
+        let output = resume(folder, &[named, "--steps", steps]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let text = fs::read_to_string(folder.join("run/config.toml")).unwrap();
+        assert!(text.contains(&format!("steps = {steps}")), "{text}");
+        // It would be deleted before the run that begins from it saves.
+        let over = resume(
+            folder,
+            &[named, "--steps", "9", "--out", "run", "--overwrite"],
+        );
+        assert_eq!(code(&over), 2);
+        let told = stderr(&over);
+        assert!(
+            told.contains("is the run to resume: leave --out out"),
+            "{told}"
+        );
+    }
+}
