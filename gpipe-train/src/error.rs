@@ -224,6 +224,8 @@ pub fn one_line(error: &(dyn StdError + 'static)) -> String {
         let mend = match fault.map(io::Error::kind) {
             Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => "make room on the disk",
             Some(ErrorKind::FileTooLarge) => "raise the limit on the size of files (ulimit -f)",
+            Some(ErrorKind::PermissionDenied) => "give this user the permission (chmod)",
+            Some(ErrorKind::ReadOnlyFilesystem) => "choose a disk that can be written",
             _ if fault.is_some_and(|fault| fault.raw_os_error() == Some(TOO_MANY_FILES)) => {
                 "raise the limit of open files (ulimit -n)"
             }
@@ -288,6 +290,8 @@ mod tests {
         for (code, mend) in [
             (TOO_MANY_FILES, "raise the limit of open files (ulimit -n)"),
             (28, "make room on the disk"),
+            (13, "give this user the permission (chmod)"),
+            (30, "choose a disk that can be written"),
         ] {
             let fault = io::Error::from_raw_os_error(code);
             let error = gpipe_files::Error::write("run/log.txt".as_ref())(fault);
