@@ -13,7 +13,7 @@ fn confined(folder: &Path, arguments: &[&str]) -> Output {
     let program = assert_cmd::cargo::cargo_bin("gpipe");
     let mut command = Command::new("sh");
     command
-        .args(["-c", "ulimit -v 524288; exec timeout 60 \"$0\" \"$@\""])
+        .args(["-c", "ulimit -v 524288; exec timeout 300 \"$0\" \"$@\""])
         .arg(program)
         .args(arguments)
         .current_dir(folder)
