@@ -29,6 +29,8 @@ pub struct Run {
     pub steps: Vec<RunStep>,
     /// Evaluations: step and loss.
     pub evaluations: Vec<(u64, f64)>,
+    /// Steps before those of its last process, if that has resumed it.
+    pub resumed_after: Option<u64>,
     /// How it ended, if it did.
     pub end: Option<RunEnd>,
     /// Why it failed, if it did and was not resumed since.
@@ -77,7 +79,7 @@ pub struct RunEnd {
     /// Peak bytes of each stage in any step.
     #[serde(default)]
     pub peak_bytes: Vec<u64>,
-    /// Seconds since the start.
+    /// Seconds since the start of the process.
     pub seconds: Option<f64>,
 }
 
@@ -135,6 +137,7 @@ pub fn read_run(folder: &Path) -> Result<Run> {
         start: None,
         steps: Vec::new(),
         evaluations: Vec::new(),
+        resumed_after: None,
         end: None,
         error: None,
         notes: Vec::new(),
@@ -187,6 +190,7 @@ impl Run {
                     steps.retain(|&step, _| step <= made);
                     evaluations.retain(|&step, _| step <= made);
                     (self.error, self.end) = (None, None);
+                    self.resumed_after = Some(made);
                 }
                 Ok(Line::End(end)) => self.end = Some(end),
                 Ok(Line::Other) => {}

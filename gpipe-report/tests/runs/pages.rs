@@ -162,3 +162,22 @@ fn runs_differ_in_keys_without_a_section() {
     assert!(!page.contains("the same configuration"));
     assert_eq!(page.matches("There is no config.toml: ").count(), 2);
 }
+
+/// The seconds of an end are those of the process that came to it.
+#[test]
+fn the_time_of_a_resumed_run_is_that_of_its_last_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    whole(&path, "");
+    let events = fs::read_to_string(path.join("events.jsonl")).unwrap();
+    let page = || html(&[read_run(&path).unwrap()]).unwrap();
+    assert!(page().contains("<b>3 of 3</b><span>in 2m 10s</span>"));
+    let resume = r#"{"kind":"resume","step":1}"#;
+    let resumed = events.replacen(
+        r#"{"kind":"step","step":2,"#,
+        &format!("{resume}\n{{\"kind\":\"step\",\"step\":2,"),
+        1,
+    );
+    fs::write(path.join("events.jsonl"), resumed).unwrap();
+    assert!(page().contains("<b>3 of 3</b><span>the last 2 in 2m 10s</span>"));
+}

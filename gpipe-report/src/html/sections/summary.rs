@@ -200,7 +200,11 @@ fn facts(run: &Run, picture: Option<&Picture>) -> Vec<Fact> {
             "Steps",
             steps,
             said(seconds, &|seconds| {
-                format!("in {}", numbers::duration(seconds))
+                let time = numbers::duration(seconds);
+                match run.resumed_after {
+                    Some(before) => format!("the last {} in {time}", made.saturating_sub(before)),
+                    None => format!("in {time}"),
+                }
             }),
             Comparison::Ratio(None),
         ),
