@@ -167,7 +167,7 @@ fn confined(folder: &Path, script: &str) -> (Option<i32>, String) {
     let output = Command::new("sh")
         .args([
             "-c",
-            &format!("ulimit -v 1048576; exec timeout 60 {script}"),
+            &format!("ulimit -v 1048576; exec timeout 300 {script}"),
         ])
         .arg(assert_cmd::cargo::cargo_bin("gpipe"))
         .args([
