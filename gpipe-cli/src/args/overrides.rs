@@ -18,7 +18,7 @@ impl Settings {
         Ok(self.layers()?.fixed())
     }
 
-    /// The layers of the file, the environment, `--set` and the flags.
+    /// The layers of the file, the environment, and the command line.
     pub fn layers(&self) -> Result<Overrides> {
         self.lay_over(match &self.config {
             Some(path) => Overrides::new().file(path).map_err(unreadable)?,
@@ -26,10 +26,12 @@ impl Settings {
         })
     }
 
-    /// Adds the layers of the environment, `--set` and the flags.
+    /// Adds the layers of the environment and the command line: flags stand before `--set` where both give a key, and
+    /// neither takes the place of other keys of the same line.
     pub fn lay_over(&self, overrides: Overrides) -> Result<Overrides> {
         let overrides = ranks::lay(overrides).layer(environment())?;
-        Ok(overrides.layer(set(&self.set)?)?.layer(self.flags())?)
+        let line = set(&self.set)?.into_iter().chain(self.flags());
+        Ok(overrides.layer(line)?)
     }
 }
 

@@ -219,6 +219,20 @@ const CASES: &[(&[&str], &[&str])] = &[
         &["--weight-decay 1e39", "--weight-decay 1e38 or less"],
     ),
     (
+        &[
+            "train",
+            "--optimizer",
+            "sgd",
+            "--set",
+            "optimizer.beta1=0.8",
+        ],
+        &["sgd has no beta1", "--optimizer adamw"],
+    ),
+    (
+        &["train", "--stages", "4", "--set", "pipeline.devices=cpu*2"],
+        &["4 stages but 2 workers"],
+    ),
+    (
         &["train", "--set", "optimizer.eps=1e39"],
         &["--set optimizer.eps=1e39", "optimizer.eps=1e38 or less"],
     ),
