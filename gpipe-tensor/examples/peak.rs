@@ -1,7 +1,8 @@
 //! What this machine can do at most: multiplications and additions of floats in registers, and the best
 //! matrix products of this crate, on one thread and on several at once.
 //!
-//! `cargo run --release -p gpipe-tensor --example peak [THREADS] [--json]`
+//! `cargo run --release -p gpipe-tensor --example peak [THREADS] [--json]`, with GPIPE_INSTRUCTION_SET=avx2 or avx512 by no more
+//! than these instructions.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -10,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gpipe_tensor::ops::{self, Layout};
-use gpipe_tensor::{DeviceId, Host, Tensor, init_normal};
+use gpipe_tensor::{DeviceId, Host, InstructionSet, Tensor, init_normal};
 use pulp::{Arch, Simd, WithSimd};
 
 /// Vectors of sums: enough to fill two units whose results take four or five cycles, few enough to stay in
@@ -37,11 +38,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     arguments.retain(|argument| argument != "--json");
     let there = thread::available_parallelism().map_or(1, usize::from);
     let threads: usize = arguments.first().map_or(Ok(there), |text| text.parse())?;
+    let allowed = match std::env::var("GPIPE_INSTRUCTION_SET").unwrap_or_default() {
+        text if text.is_empty() => InstructionSet::Best,
+        text => text.parse::<InstructionSet>()?,
+    };
     let mut counts = vec![1, threads.max(1)];
     counts.dedup();
     for threads in counts {
-        let fused = fused(threads);
-        let (product, best) = products(threads)?;
+        let fused = fused(threads, allowed);
+        let (product, best) = products(threads, allowed)?;
         if json {
             println!(
                 r#"{{"kind":"peak","threads":{threads},"fused_flops_per_second":{fused},"product_flops_per_second":{best},"product":"{product}"}}"#
@@ -58,8 +63,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// FLOPs a second of all threads at once in the widest vectors.
-fn fused(threads: usize) -> f64 {
+/// FLOPs a second of all threads at once in the widest vectors allowed.
+fn fused(threads: usize, allowed: InstructionSet) -> f64 {
     let start = Barrier::new(threads);
     let best = || {
         start.wait();
@@ -67,7 +72,7 @@ fn fused(threads: usize) -> f64 {
         let mut best = 0.0_f64;
         while begin.elapsed() < TIME {
             let start = Instant::now();
-            let flops = Arch::new().dispatch(Sums);
+            let flops = add_products(allowed);
             best = best.max(flops / start.elapsed().as_secs_f64());
         }
         best
@@ -80,6 +85,17 @@ fn fused(threads: usize) -> f64 {
 }
 
 /// Adds products to sums that do not wait for each other; gives the FLOPs that this took.
+fn add_products(allowed: InstructionSet) -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    if allowed == InstructionSet::Avx2
+        && let Some(simd) = pulp::x86::V3::try_new()
+    {
+        return simd.vectorize(|| Sums.with_simd(simd));
+    }
+    let _ = allowed;
+    Arch::new().dispatch(Sums)
+}
+
 struct Sums;
 
 impl WithSimd for Sums {
@@ -101,8 +117,9 @@ impl WithSimd for Sums {
 }
 
 /// The product with the most FLOPs a second, and how many.
-fn products(threads: usize) -> Result<(String, f64), Box<dyn Error>> {
-    let device = Host::new(threads)?.device(DeviceId::Cpu)?;
+fn products(threads: usize, allowed: InstructionSet) -> Result<(String, f64), Box<dyn Error>> {
+    let host = Host::new(threads)?.with_instruction_set(allowed)?;
+    let device = host.device(DeviceId::Cpu)?;
     let mut best = (String::new(), 0.0_f64);
     for [rows, width, columns] in SHAPES {
         let random = |shape: [usize; 2], name| init_normal(&device, shape, 1.0, 0, name);
