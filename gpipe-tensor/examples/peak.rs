@@ -96,6 +96,7 @@ fn add_products(allowed: InstructionSet) -> f64 {
     Arch::new().dispatch(Sums)
 }
 
+/// The additions, in vectors of any instruction set.
 struct Sums;
 
 impl WithSimd for Sums {

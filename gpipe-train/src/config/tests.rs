@@ -186,17 +186,27 @@ fn an_optimizer_has_its_keys_and_its_decay() {
     assert_eq!(decay(&[sgd[0], "optimizer.weight_decay=1e-4"]), 1e-4);
     let error = refused(&[sgd[0], "optimizer.nesterov=true"]);
     assert!(error.contains("`optimizer.momentum = 0.9`"), "{error}");
-    for (name, key) in [
-        ("sgd", "beta1"),
-        ("sgd", "beta2"),
-        ("sgd", "eps"),
-        ("rmsprop", "beta2"),
+    for (name, key, default) in [
+        ("sgd", "beta1", "0.9"),
+        ("sgd", "beta2", "0.95"),
+        ("sgd", "eps", "1e-8"),
+        ("rmsprop", "beta2", "0.95"),
+        ("rmsprop", "nesterov", "false"),
+        ("adamw", "momentum", "0"),
+        ("adamw", "alpha", "0.99"),
     ] {
-        let error = refused(&[
-            &format!("optimizer.name={name}"),
-            &format!("optimizer.{key}=0.5"),
-        ]);
-        assert!(error.contains(&format!("{name} has no {key}")), "{error}");
+        let name = format!("optimizer.name={name}");
+        let other = match key {
+            "nesterov" => "true",
+            _ => "0.5",
+        };
+        let error = refused(&[&name, &format!("optimizer.{key}={other}")]);
+        assert!(error.contains(&format!("has no {key}")), "{error}");
+        assert!(
+            error.ends_with(&format!("`optimizer.{key} = {default}`")),
+            "{error}"
+        );
+        resolved(&[&name, &format!("optimizer.{key}={default}")]);
     }
     // Another optimizer in a later layer does not have to be told what it lacks, and keeps what it has.
     let folder = tempfile::tempdir().unwrap();

@@ -243,17 +243,19 @@ fn check_optimizer(optimizer: &Optimizer) -> Result<()> {
     let alpha = optimizer.alpha != Fraction::ALPHA;
     let beta1 = optimizer.beta1 != Fraction::BETA1;
     let beta2 = optimizer.beta2 != Fraction::BETA2;
-    for (key, given, has, owner) in [
-        ("beta1", beta1, adamw, "adamw"),
-        ("beta2", beta2, adamw, "adamw"),
-        ("eps", optimizer.eps != Amount::EPS, !sgd, "adamw"),
-        ("momentum", moves, !adamw, "sgd"),
-        ("nesterov", optimizer.nesterov, sgd, "sgd"),
-        ("alpha", alpha, is(OptimizerName::RmsProp), "rmsprop"),
+    let rmsprop = is(OptimizerName::RmsProp);
+    // The defaults are the mend for the file of a run, from which no key can be left out.
+    for (key, given, has, owner, default) in [
+        ("beta1", beta1, adamw, "adamw", "0.9"),
+        ("beta2", beta2, adamw, "adamw", "0.95"),
+        ("eps", optimizer.eps != Amount::EPS, !sgd, "adamw", "1e-8"),
+        ("momentum", moves, !adamw, "sgd", "0"),
+        ("nesterov", optimizer.nesterov, sgd, "sgd", "false"),
+        ("alpha", alpha, rmsprop, "rmsprop", "0.99"),
     ] {
         if given && !has {
             return Err(Error::invalid(format!(
-                "{name} has no {key}: use `optimizer.name = {owner}`, or leave `optimizer.{key}` out"
+                "{name} has no {key}: use `optimizer.name = {owner}`, or `optimizer.{key} = {default}`"
             )));
         }
     }
@@ -347,7 +349,6 @@ mod tests {
         resolved(&["model.name=convnet", smoothed]);
     }
 
-    /// 0 over 0 is no update.
     #[test]
     fn heads_that_do_not_divide_the_width_are_refused_with_what_does() {
         for (model, extra, cases) in [
@@ -370,6 +371,7 @@ mod tests {
         }
     }
 
+    /// 0 over 0 is no update.
     #[test]
     fn an_eps_of_0_is_refused() {
         for set in [
