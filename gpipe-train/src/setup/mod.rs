@@ -11,20 +11,21 @@ mod save_check;
 mod start;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gpipe_hf::{Weights, is_adapter};
-use gpipe_layers::{CostModel, Init, Layer, LearningRate, Optimizer, freeze};
+use gpipe_hf::Weights;
+use gpipe_layers::{CostModel, Layer, LearningRate, Optimizer, freeze};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
     MessageBytes, ModelCosts, ParameterBytes, Rates, RematPlan, StageMemory, Times, simulator_costs,
 };
 use gpipe_report::MeasuredLink;
 use gpipe_sched::{Groups, LinkCosts, Schedule, World};
-use gpipe_tensor::{DeviceId, Shape};
+use gpipe_tensor::DeviceId;
 
 pub use cut_and_schedule::{check_stages, cut};
 pub use cuts::{cuts, unit};
@@ -34,7 +35,7 @@ pub use model::{input, layers, optimizer};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
-use crate::launch::{check_alike, check_same_weights};
+use crate::launch::check_alike;
 use crate::{links, precision};
 
 /// A configured run before it starts: layers, costs, cut, schedule and predicted memory.
@@ -332,58 +333,6 @@ impl Setup {
     pub fn with_kernel_cache(mut self, folder: Option<&Path>) -> Self {
         self.kernel_cache = folder.map(Path::to_owned);
         self
-    }
-
-    /// Opens the weights of a model, from a folder or a file, and of its adapters, and checks their names and shapes; no
-    /// effect for a preset without adapters from a folder. Every rank of a world calls it.
-    ///
-    /// # Errors
-    /// [`Error::Input`] if the weights cannot be read or do not fit the model; [`Error::Invalid`] if another rank has
-    /// others.
-    pub fn open_weights(&mut self, config: &TrainConfig) -> Result<()> {
-        let (of_adapters, of_model): (Vec<_>, Vec<_>) =
-            (self.owners().into_iter()).partition(|(name, _)| is_adapter(name));
-        let weights = match (config.model.folder(), config.model.weights()) {
-            (Some(folder), _) => Some(Weights::open(folder, &of_model)?),
-            (None, Some(file)) => Some(Weights::open_file(file, &of_model)?),
-            (None, None) => None,
-        };
-        let adapters = match config.lora.folder() {
-            Some(folder) => Some(Weights::open_adapter(folder, &of_adapters)?),
-            None => None,
-        };
-        for layer in &mut self.layers {
-            layer.params(&mut |param| {
-                let replaced = match is_adapter(&param.name) {
-                    true => adapters.is_some(),
-                    false => weights.is_some(),
-                };
-                if replaced {
-                    // A cheap initial value.
-                    param.init = Init::Zeros;
-                }
-            });
-        }
-        self.weights = weights.into_iter().chain(adapters).collect();
-        if let Some(world) = &self.world {
-            let digests: gpipe_hf::Result<String> =
-                self.weights.iter().map(Weights::sampled_digest).collect();
-            check_same_weights(world, digests?)?;
-        }
-        Ok(())
-    }
-
-    /// Names and shapes of the parameters; tied ones once.
-    fn owners(&mut self) -> Vec<(String, Shape)> {
-        let mut owners = Vec::new();
-        for layer in &mut self.layers {
-            layer.params(&mut |param| {
-                if !param.tied {
-                    owners.push((param.name.clone(), param.shape.clone()));
-                }
-            });
-        }
-        owners
     }
 
     /// The range of layers of each stage.

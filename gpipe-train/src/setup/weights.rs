@@ -1,0 +1,64 @@
+//! The weights of a model from files, as a set-up opens them.
+
+use gpipe_hf::{Weights, is_adapter};
+use gpipe_layers::Init;
+use gpipe_tensor::Shape;
+
+use super::Setup;
+use crate::config::TrainConfig;
+use crate::error::Result;
+use crate::launch::check_same_weights;
+
+impl Setup {
+    /// Opens the weights of a model, from a folder or a file, and of its adapters, and checks their names and shapes; no
+    /// effect for a preset without adapters from a folder. Every rank of a world calls it.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if the weights cannot be read or do not fit the model; [`Error::Invalid`] if another rank has
+    /// others.
+    pub fn open_weights(&mut self, config: &TrainConfig) -> Result<()> {
+        let (of_adapters, of_model): (Vec<_>, Vec<_>) =
+            (self.owners().into_iter()).partition(|(name, _)| is_adapter(name));
+        let weights = match (config.model.folder(), config.model.weights()) {
+            (Some(folder), _) => Some(Weights::open(folder, &of_model)?),
+            (None, Some(file)) => Some(Weights::open_file(file, &of_model)?),
+            (None, None) => None,
+        };
+        let adapters = match config.lora.folder() {
+            Some(folder) => Some(Weights::open_adapter(folder, &of_adapters)?),
+            None => None,
+        };
+        for layer in &mut self.layers {
+            layer.params(&mut |param| {
+                let replaced = match is_adapter(&param.name) {
+                    true => adapters.is_some(),
+                    false => weights.is_some(),
+                };
+                if replaced {
+                    // A cheap initial value.
+                    param.init = Init::Zeros;
+                }
+            });
+        }
+        self.weights = weights.into_iter().chain(adapters).collect();
+        if let Some(world) = &self.world {
+            let digests: gpipe_hf::Result<String> =
+                self.weights.iter().map(Weights::sampled_digest).collect();
+            check_same_weights(world, digests?)?;
+        }
+        Ok(())
+    }
+
+    /// Names and shapes of the parameters; tied ones once.
+    pub(super) fn owners(&mut self) -> Vec<(String, Shape)> {
+        let mut owners = Vec::new();
+        for layer in &mut self.layers {
+            layer.params(&mut |param| {
+                if !param.tied {
+                    owners.push((param.name.clone(), param.shape.clone()));
+                }
+            });
+        }
+        owners
+    }
+}
