@@ -22,7 +22,8 @@ pub use stored::{Stored, stored};
 /// are a function of the arguments (the format does not order the pairs).
 ///
 /// # Errors
-/// [`Error::Format`] if a name or key occurs twice or is the one that the format reserves.
+/// [`Error::Format`] if a name or key occurs twice or is the one that the format reserves, and for all that [`load`]
+/// would refuse, such as a name that is too long.
 pub fn contents(
     tensors: &[(String, Stored)],
     metadata: &[(String, String)],
@@ -73,6 +74,7 @@ pub fn contents(
     if let Some(prefix) = head.first_chunk() {
         Header::length(*prefix, (PREFIX + length) as u64)?;
     }
+    Header::parse(header.as_bytes(), begin as u64)?;
     head.extend_from_slice(header.as_bytes());
     head.resize(PREFIX + length, b' ');
     let tensors = stored.into_iter();

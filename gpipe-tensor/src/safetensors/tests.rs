@@ -34,6 +34,16 @@ fn sample() -> Vec<u8> {
 }
 
 #[test]
+fn what_could_not_be_loaded_is_not_saved() {
+    let device = device();
+    let named = |name: String, tensor: Tensor| save(&[(name, tensor)], &[]);
+    assert!(named("w".repeat(1024), random(&device, [1], 1)).is_ok());
+    assert!(named("w".repeat(1025), random(&device, [1], 1)).is_err());
+    assert!(named("w".into(), random(&device, [1; 8], 1)).is_ok());
+    assert!(named("w".into(), random(&device, [1; 9], 1)).is_err());
+}
+
+#[test]
 fn what_is_saved_is_loaded_bit_for_bit() {
     let device = device();
     let weights = random(&device, [4, 3], 1);
