@@ -30,8 +30,10 @@ impl Sampling {
             return None;
         }
         let mut order: Vec<usize> = (0..scores.len()).collect();
+        // The sum makes 0 of −0, which is no less.
+        let score = |token: usize| scores[token] + 0.0;
         let likelier =
-            |&a: &usize, &b: &usize| scores[b].total_cmp(&scores[a]).then_with(|| a.cmp(&b));
+            |&a: &usize, &b: &usize| score(b).total_cmp(&score(a)).then_with(|| a.cmp(&b));
         let kept = match self.temperature > 0.0 {
             true => self
                 .top_k
@@ -102,6 +104,12 @@ mod tests {
                 .all(|&draw| chosen(0.0, None, draw) == 1)
         );
         assert_eq!(chosen(5.0, Some(1), 0.9), 1);
+        let zeros = Sampling {
+            temperature: 0.0,
+            top_k: None,
+            top_p: None,
+        };
+        assert_eq!(zeros.choose(&[-0.0, 0.0], 0.0).unwrap().token, 0);
     }
 
     #[test]

@@ -7,6 +7,8 @@ mod batch_norm;
 mod bytes;
 #[path = "layers/cases.rs"]
 mod cases;
+#[path = "layers/columns.rs"]
+mod columns;
 #[path = "layers/faults.rs"]
 mod faults;
 #[path = "layers/feature_extraction.rs"]

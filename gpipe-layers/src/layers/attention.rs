@@ -1,7 +1,7 @@
 //! Causal self-attention (arXiv:1706.03762), without its projections.
 
 use gpipe_tensor::ops::CacheSpan;
-use gpipe_tensor::{Tensors, ops};
+use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{Flows, floats, output, single, times, unexpected, unpack};
@@ -86,6 +86,16 @@ impl CausalAttention {
         self.width / self.heads.queries * (self.heads.queries + 2 * self.heads.groups)
     }
 
+    /// The input, which has to have these columns: the operation takes the size of heads from them.
+    fn queries_keys_and_values(&self, x: Tensors) -> Result<Tensor> {
+        let qkv = single(&self.name, x)?;
+        if qkv.shape().last() == self.columns() {
+            return Ok(qkv);
+        }
+        let expected = format!("floats of shape (batch, time, {})", self.columns());
+        Err(unexpected(&self.name, expected, qkv.shape()))
+    }
+
     fn dropout(&self, cx: &PassContext) -> Option<ops::Dropout> {
         (cx.train && self.dropout > 0.0).then(|| ops::Dropout {
             rate: self.dropout,
@@ -157,7 +167,7 @@ impl Layer for CausalAttention {
     }
 
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
-        let qkv = single(&self.name, x)?;
+        let qkv = self.queries_keys_and_values(x)?;
         let (y, sums) = ops::attention(&qkv, self.heads, self.dropout(cx).as_ref())
             .map_err(Error::within(&self.name))?;
         let saved = Saved {
@@ -175,7 +185,7 @@ impl Layer for CausalAttention {
         span: &CacheSpan,
         cache: &mut LayerCache,
     ) -> Result<Tensors> {
-        let qkv = single(&self.name, x)?;
+        let qkv = self.queries_keys_and_values(x)?;
         let within = || Error::within(&self.name);
         let kept = self.width / self.heads.queries * self.heads.groups;
         let (keys, values) = ((&qkv, self.width), (&qkv, self.width + kept));

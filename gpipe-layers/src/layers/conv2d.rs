@@ -74,7 +74,7 @@ impl Conv2d {
         Ok(self.initialized())
     }
 
-    /// The same with other initial weights.
+    /// The same with other initial weights; behind [`in_groups`](Self::in_groups), which sets those of PyTorch again.
     #[must_use]
     pub fn init(mut self, weight: Init) -> Self {
         self.weight.init = weight;
@@ -189,6 +189,11 @@ impl Layer for Conv2d {
 
     fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(&self.name, x)?;
+        // The operation takes the number of groups from the shapes.
+        if x.shape().last() != self.inputs {
+            let expected = format!("images of {} channels", self.inputs);
+            return Err(unexpected(&self.name, expected, x.shape()));
+        }
         let bias = self.bias.as_ref().map(Param::value).transpose()?;
         let weight = self.weight.value()?;
         let saved = saved_input(&self.name, &x, &self.weight)?;
