@@ -14,8 +14,8 @@ impl Setup {
     /// effect for a preset without adapters from a folder. Every rank of a world calls it.
     ///
     /// # Errors
-    /// [`Error::Input`] if the weights cannot be read or do not fit the model; [`Error::Invalid`] if another rank has
-    /// others.
+    /// [`Error::Input`](crate::Error::Input) if the weights cannot be read or do not fit the model;
+    /// [`Error::Invalid`](crate::Error::Invalid) if another rank has others.
     pub fn open_weights(&mut self, config: &TrainConfig) -> Result<()> {
         let (of_adapters, of_model): (Vec<_>, Vec<_>) =
             (self.owners().into_iter()).partition(|(name, _)| is_adapter(name));
