@@ -7,8 +7,9 @@
 use std::ops::Range;
 
 use crate::error::check_counts;
-use crate::oracle::{Oracle, Prefix};
+use crate::oracle::{Oracle, Prefix, ROUNDS};
 use crate::placement::place;
+use crate::search::least_bottleneck;
 use crate::{Partition, Result};
 
 /// The contiguous cut whose most expensive part is cheapest.
@@ -53,4 +54,118 @@ pub fn balance_by(
     let singles = oracle.singles(layers)?;
     let ends = place(&oracle, &singles, parts)?;
     Ok(Partition::from_ends(ends))
+}
+
+/// The cut with the least bottleneck where the cost of a run of layers depends on the part that holds it: `cost` is given
+/// the number of a part and its layers. Parts may compute some of their layers again, say, or be of different speeds.
+///
+/// Of several such cuts, the one whose parts before and behind the most expensive part (the first of several) are cut in
+/// the same way, each side by itself; where parts do not differ, [`balance_by`] spreads layers more evenly.
+///
+/// A longer run must never cost less than a shorter one inside it: a better cut may be missed where it does. There is at
+/// most one search ([`least_bottleneck`]) for each part.
+///
+/// # Errors
+/// If there are no parts, no layers, or more parts than layers.
+///
+/// ```
+/// # use std::ops::Range;
+/// // The last stage does not compute its forward pass, a third of all, again.
+/// let again = |part: usize| [1, 1, 0][part];
+/// let cost = |part: usize, layers: Range<usize>| layers.len() as u64 * (3 + again(part));
+/// assert_eq!(gpipe_partition::balance_parts(10, 3, cost)?.to_string(), "3,3,4");
+/// # Ok::<(), gpipe_partition::Error>(())
+/// ```
+pub fn balance_parts(
+    layers: usize,
+    parts: usize,
+    cost: impl Fn(usize, Range<usize>) -> u64,
+) -> Result<Partition> {
+    check_counts(layers, parts)?;
+    let mut ends = vec![layers; parts];
+    // Runs of layers for runs of parts that are still to be cut.
+    let mut open = vec![(0..layers, 0..parts)];
+    while let Some((layers, parts)) = open.pop() {
+        let of = |part: usize, run| Some(cost(parts.start + part, run));
+        let found = least_bottleneck(layers.clone(), parts.len(), 0, ROUNDS, of);
+        // Every run has a cost, so there is a cut.
+        let Some((found, most)) = found else { continue };
+        let start = |part: usize| part.checked_sub(1).map_or(layers.start, |one| found[one]);
+        let is_most = |part: &usize| of(*part, start(*part)..found[*part]) == Some(most);
+        let part = (0..found.len()).find(is_most).unwrap_or(0);
+        let (start, end) = (start(part), found[part]);
+        let part = parts.start + part;
+        ends[part] = end;
+        if part > parts.start {
+            ends[part - 1] = start;
+            open.push((layers.start..start, parts.start..part));
+        }
+        if part + 1 < parts.end {
+            open.push((end..layers.end, part + 1..parts.end));
+        }
+    }
+    Ok(Partition::from_ends(ends))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The least bottleneck of all cuts into parts of these factors.
+    fn least(costs: &[u64], factors: &[u64]) -> u64 {
+        let (&factor, later) = factors.split_first().unwrap();
+        let cost = |run: &[u64]| run.iter().sum::<u64>() * factor;
+        if later.is_empty() {
+            return cost(costs);
+        }
+        let ends = 1..=costs.len() - later.len();
+        let cuts = ends.map(|end| cost(&costs[..end]).max(least(&costs[end..], later)));
+        cuts.min().unwrap()
+    }
+
+    #[test]
+    fn parts_that_differ_have_the_least_bottleneck() {
+        let mut state = 1_u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        };
+        for _ in 0..3000 {
+            let costs: Vec<u64> = (0..=random(7)).map(|_| random(5)).collect();
+            let parts = 1 + random(costs.len() as u64) as usize;
+            let factors: Vec<u64> = (0..parts).map(|_| 1 + random(3)).collect();
+            let cost =
+                |part: usize, run: Range<usize>| costs[run].iter().sum::<u64>() * factors[part];
+            let cut = balance_parts(costs.len(), parts, cost).unwrap();
+            assert_eq!((cut.parts(), cut.layers()), (parts, costs.len()));
+            let loads = cut.loads_by(cost);
+            let least = least(&costs, &factors);
+            assert_eq!(
+                (loads.bottleneck(), loads.optimum()),
+                (least, least),
+                "{costs:?} {factors:?} {cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_expensive_part_does_not_excuse_a_lopsided_rest() {
+        let sizes = |costs: &[u64], factors: &[u64]| {
+            let cost =
+                |part: usize, run: Range<usize>| costs[run].iter().sum::<u64>() * factors[part];
+            let cut = balance_parts(costs.len(), factors.len(), cost);
+            cut.unwrap().sizes()
+        };
+        assert_eq!(sizes(&[1, 1, 1, 1, 1, 1, 80], &[4, 4, 4, 3]), [2, 2, 2, 1]);
+        assert_eq!(sizes(&[80, 1, 1, 1, 1, 1, 1], &[3, 4, 4, 4]), [1, 2, 2, 2]);
+        assert_eq!(
+            sizes(&[1, 1, 1, 1, 1, 1, 20, 100], &[1, 1, 1, 2, 1]),
+            [2, 2, 2, 1, 1]
+        );
+        assert_eq!(sizes(&[0; 4], &[1, 2]).iter().sum::<usize>(), 4);
+        assert!(balance_parts(2, 3, |_, _| 1).is_err());
+        assert!(balance_parts(0, 0, |_, _| 1).is_err());
+    }
 }

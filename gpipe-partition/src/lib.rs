@@ -11,7 +11,7 @@ mod placement;
 mod rule;
 pub mod search;
 
-pub use balance::{balance, balance_by};
+pub use balance::{balance, balance_by, balance_parts};
 pub use error::{Error, Result};
 pub use histogram::{histogram, histogram_assignment, lingvo_logged_costs};
 pub use loads::Loads;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::oracle::{Prefix, bottleneck};
+use crate::oracle::{Prefix, ROUNDS, bottleneck};
+use crate::search::least_bottleneck;
 use crate::{Error, Partition, Result};
 
 /// The cost of each stage of a [`Partition`], and how far the worst is from the optimum.
@@ -23,6 +24,22 @@ impl Partition {
     /// If there is not one cost for each layer, or if they add up to more than a `u64` holds.
     pub fn loads(&self, costs: &[u64]) -> Result<Loads> {
         Loads::new(self, costs)
+    }
+
+    /// [`loads`](Self::loads) where the cost of a run of layers depends on the stage, as in
+    /// [`balance_parts`](crate::balance_parts).
+    #[must_use]
+    pub fn loads_by(&self, cost: impl Fn(usize, Range<usize>) -> u64) -> Loads {
+        let ranges = self.ranges().enumerate();
+        let loads: Vec<u64> = ranges.map(|(part, range)| cost(part, range)).collect();
+        let of = |part: usize, range| Some(cost(part, range));
+        let best = least_bottleneck(0..self.layers(), self.parts(), 0, ROUNDS, of);
+        let here = loads.iter().copied().max().unwrap_or(0);
+        Loads {
+            ranges: self.ranges().collect(),
+            optimum: best.map_or(here, |(_, best)| best),
+            loads,
+        }
     }
 }
 
@@ -66,8 +83,7 @@ impl Loads {
     /// Bottleneck over mean load: 1 where all stages cost the same (or nothing).
     #[must_use]
     pub fn imbalance(&self) -> f64 {
-        // The sum fits, because the prefix sums did.
-        let total: u64 = self.loads.iter().sum();
+        let total: u128 = self.loads.iter().map(|&load| u128::from(load)).sum();
         ratio(self.bottleneck(), total as f64 / self.loads.len() as f64)
     }
 

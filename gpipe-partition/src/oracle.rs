@@ -7,7 +7,7 @@ use crate::search::{furthest, least_bottleneck, pack};
 use crate::{Error, Result};
 
 /// Rounds of bisection that are enough for every `u64`.
-const ROUNDS: u32 = 64;
+pub(crate) const ROUNDS: u32 = 64;
 
 /// Sums of the costs before each layer.
 pub(crate) struct Prefix(Vec<u64>);

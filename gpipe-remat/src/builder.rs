@@ -1,16 +1,14 @@
 //! A builder of an [`Assembly`] with defaults.
 
-use std::ops::Range;
-
-use gpipe_layers::{Flow, Layer, Loss, Optimizer};
+use gpipe_layers::{CostModel, Flow, Layer, Loss, Optimizer};
 use gpipe_partition::CutRule;
 use gpipe_sched::{Groups, LossStage, Schedule, ScheduleError, gpipe};
 use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors};
 
 use crate::assembly::{Assembled, Assembly, AssemblyError};
 use crate::{
-    CustomLoss, Error, ModelCosts, ParameterBytes, Policy, RematPlan, Result, TrainingLoss,
-    micro_batches,
+    CustomLoss, Error, ModelCosts, ParameterBytes, Policy, RematPlan, Result, StagePrices,
+    TrainingLoss, micro_batches,
 };
 
 /// The flow that enters a model, by the number of samples.
@@ -38,7 +36,7 @@ enum Source {
 /// | [`replica`](Self::replica) | the only one |
 /// | [`before`](Self::before) | 0: every layer sees a micro-batch |
 /// | [`schedule`](Self::schedule) or [`with_schedule`](Self::with_schedule) | [`gpipe`] |
-/// | [`cut`](Self::cut) | [`CutRule::Balance`], by the FLOPs of a training step |
+/// | [`cut`](Self::cut) | [`CutRule::Balance`], by the FLOPs of a training step ([`StagePrices`]) |
 /// | [`policy`](Self::policy) | [`Policy::Stage`]: a stage keeps its input (GPipe's rule) |
 /// | [`loss`](Self::loss) | [`Loss::CrossEntropy`] |
 /// | [`optimizer`](Self::optimizer) | none: the pipeline is for evaluation |
@@ -241,23 +239,17 @@ impl AssemblyBuilder {
         let bytes = ParameterBytes::new(&mut layers, optimizer.as_ref());
         let costs = costs.with_frozen(&bytes).with_groups(groups, &bytes)?;
         // Those of all replicas, which have one cut.
-        let mut flops = costs.flops();
+        let all = costs.clone();
         let costs = costs.on_replica(replica, replicas)?;
         let bytes = match zero {
             true => bytes.sharded(replica, replicas),
             false => bytes,
         };
         let costs = costs.with_before(before, &layers, input)?;
-        // Layers before the pipeline and the one behind them are in the first stage.
-        let first = flops.drain(..before);
-        let first = first.fold(0, u64::saturating_add);
-        flops[0] = flops[0].saturating_add(first);
-        let cut = cut.cut(&flops, devices.len())?;
-        let shifted = |part: Range<usize>| match part.start {
-            0 => 0..part.end + before,
-            start => start + before..part.end + before,
-        };
-        let cut: Vec<_> = cut.ranges().map(shifted).collect();
+        let model = CostModel::Complete;
+        let prices = StagePrices::new(&all, &layers, model, policy, &schedule, replicas, before)?;
+        let cut = prices.cut(&cut, devices.len(), before)?;
+        let cut: Vec<_> = cut.ranges().collect();
         Ok(Assembly {
             remat_plan: RematPlan::new(policy, &bytes, &costs, &cut, &schedule)?,
             layers,

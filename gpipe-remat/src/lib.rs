@@ -37,7 +37,8 @@ pub use error::{DoesNotFit, Error, Result};
 pub use lending::{Answer, Lender, Lent, Others, copy_owned, lend_last, lend_owned};
 pub use memory::{
     Bytes, BytesError, MessageBytes, ModelCosts, ParameterBytes, PlaceBytes, Policy, RematPlan,
-    Retained, RetainedRun, StageMemory, predict_held, predict_memory, predict_messages,
+    Retained, RetainedRun, StageMemory, StagePrices, predict_held, predict_memory,
+    predict_messages,
 };
 pub use micro_batch::{batch_items, group_items, items_of_replica, micro_batches};
 pub use non_finite::{NonFinite, Pass, Value};

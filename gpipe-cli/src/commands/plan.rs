@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use gpipe_partition::{Loads, Partition};
-use gpipe_remat::StageMemory;
 use gpipe_remat::planner::Described;
+use gpipe_remat::{StageMemory, StagePrices};
 use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
 
 use gpipe_report::{Basis, Cuts, Event, numbers};
@@ -193,7 +193,7 @@ fn show_setup(
          bubble  {}\n\
          {}memory  {} on the largest stage, {} in all\n        {}{}",
         stages::table(setup, gpipe_train::unit(config), terminal_width()),
-        verdict(&setup.loads),
+        verdict(setup),
         why(&setup.cuts(config)?),
         setup.schedule.grid(terminal_width()),
         forecast.bubbles(),
@@ -223,15 +223,20 @@ fn batch(config: &TrainConfig) -> String {
 }
 
 /// The quality of the cut as text.
-fn verdict(loads: &Loads) -> String {
+fn verdict(setup: &Setup) -> String {
+    let loads = &setup.loads;
     let over = loads.over_optimum();
     let quality = if over > 1.0 {
         format!("{:.1} % above the best cut", 100.0 * (over - 1.0))
     } else {
         "no cut is better".to_owned()
     };
+    let counted = match setup.counts_recomputation() {
+        true => ", with what it computes again",
+        false => "",
+    };
     format!(
-        "most expensive stage: {:.2} times the mean; {quality}\n",
+        "most expensive stage: {:.2} times the mean{counted}; {quality}\n",
         loads.imbalance()
     )
 }
@@ -248,6 +253,7 @@ fn show_costs(
     gpipe_train::check_stages(pipeline, costs.len())?;
     let partition = gpipe_train::cut(&pipeline.partition, costs, stages)?;
     let loads = partition.loads(costs).map_err(Fail::usage)?;
+    let prices = StagePrices::of_layers(costs.clone());
     let parts = partition.ranges().map(|part| &given.layers[part]);
     let times = Costs::new(parts.map(stage_costs).collect());
     let micro_batches = pipeline.micro_batches.get();
@@ -262,7 +268,7 @@ fn show_costs(
     }
     print(&format!(
         "{loads}\n\n{}\n{}\nbubble  {} with {} micro-batches ({})",
-        why(&gpipe_train::cuts("", &partition, costs)?),
+        why(&gpipe_train::cuts("", &partition, &prices, 0)?),
         schedule.grid(terminal_width()),
         numbers::percent(bubble),
         schedule.micro_batches(),

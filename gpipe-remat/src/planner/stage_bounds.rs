@@ -7,8 +7,8 @@ use gpipe_partition::search::{bisect, pack};
 use gpipe_sched::Op;
 
 use super::candidate::Candidate;
-use super::times::recomputed_share;
 use crate::Policy;
+use crate::memory::model_costs::recomputed_share;
 
 /// For each stage, numbers or times of its forward passes, input and weight gradients.
 pub(super) type Thirds = Vec<[f64; 3]>;

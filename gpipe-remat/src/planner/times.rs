@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use gpipe_layers::Cost;
 use gpipe_sched::StageCosts;
 
+use crate::memory::model_costs::recomputed_share;
 use crate::{ModelCosts, Retained, RetainedRun};
 
 /// Work of a layer, in seconds or any other common unit.
@@ -214,14 +214,6 @@ impl Times {
         let seconds: Vec<f64> = runs.map(seconds).collect();
         let all: f64 = seconds.iter().sum();
         [all, all - seconds.last().copied().unwrap_or(0.0)]
-    }
-}
-
-/// The share of the forward pass of a layer that is computed again where nothing needs its outputs: that of its FLOPs.
-pub(super) fn recomputed_share(cost: &Cost) -> f64 {
-    match cost.forward {
-        0 => 1.0,
-        forward => cost.recomputed().min(forward) as f64 / forward as f64,
     }
 }
 

@@ -5,6 +5,7 @@ use gpipe_layers::layers::{
     Linear, Permute, Sequential, StopGradient,
 };
 use gpipe_layers::{Flow, Gelu, Layer, Loss, Optimizer, Sgd, Value, freeze};
+use gpipe_partition::CutRule;
 use gpipe_remat::{
     Assembly, AssemblyBuilder, Bytes, ModelCosts, ParameterBytes, Policy, RematPlan, Result,
     Trainer, copy_owned, micro_batches, predict_memory,
@@ -156,19 +157,25 @@ pub struct Run {
 }
 
 impl Run {
-    fn builder(&self, layers: Layers) -> AssemblyBuilder {
-        Assembly::builder(layers)
+    /// A pipeline whose cut is the same under every policy.
+    fn builder(&self, layers: Layers) -> Result<AssemblyBuilder> {
+        let samples = micro_batches(SAMPLES, MICRO_BATCHES)?;
+        let flops = ModelCosts::new(&layers, &samples, input)?.flops();
+        let stages = self.schedule.stages();
+        let cut = gpipe_partition::balance(&flops, stages)?;
+        Ok(Assembly::builder(layers)
             .batch(SAMPLES, input)
-            .stages(self.schedule.stages())
+            .stages(stages)
+            .cut(CutRule::Sizes(cut.sizes()))
             .with_schedule(self.schedule.clone())
             .policy(self.policy)
-            .loss(Loss::SquaredError)
+            .loss(Loss::SquaredError))
     }
 
     /// The assembly and the predicted peak of each stage.
     fn plan(&self, layers: Layers) -> Result<(Assembly, Vec<u64>)> {
         let optimizer = Optimizer::from(Sgd::default());
-        let mut plan = self.builder(layers).optimizer(&optimizer).plan(2)?;
+        let mut plan = self.builder(layers)?.optimizer(&optimizer).plan(2)?;
         let ranges = micro_batches(SAMPLES, MICRO_BATCHES)?;
         let costs = ModelCosts::new(&plan.layers, &ranges, input)?;
         let bytes = ParameterBytes::new(&mut plan.layers, Some(&optimizer));

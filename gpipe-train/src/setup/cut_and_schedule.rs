@@ -1,7 +1,7 @@
 //! The configured cut, and the choice of when to recompute.
 
 use gpipe_partition::{CutRule, Partition};
-use gpipe_remat::Policy;
+use gpipe_remat::{Policy, StagePrices};
 use gpipe_sched::{Costs, Schedule, simulate};
 
 use crate::config::{Pipeline, ScheduleChoice};
@@ -58,43 +58,28 @@ pub fn cut(rule: &CutRule, costs: &[u64], stages: usize) -> Result<Partition> {
 pub(super) fn cut_behind(
     before: usize,
     rule: &CutRule,
-    costs: &[u64],
+    prices: &StagePrices,
     stages: usize,
 ) -> Result<Partition> {
-    if before == 0 {
-        return cut(rule, costs, stages);
-    }
-    let left = costs.len().saturating_sub(before);
-    if stages > left {
+    let layers = prices.layers().len();
+    if before > 0 && stages > layers.saturating_sub(before) {
         return Err(Error::invalid(format!(
-            "{before} layers before the pipeline and {stages} stages but {} layers: use `pipeline.before = {}` \
+            "{before} layers before the pipeline and {stages} stages but {layers} layers: use `pipeline.before = {}` \
              or fewer",
-            costs.len(),
-            costs.len() - stages
+            layers - stages
         )));
     }
-    if let CutRule::Sizes(sizes) = rule {
-        return match sizes.first() {
-            Some(&first) if first <= before => Err(Error::invalid(format!(
+    match rule {
+        CutRule::Sizes(sizes) => match sizes.first() {
+            Some(&first) if before > 0 && first <= before => Err(Error::invalid(format!(
                 "{before} layers before the pipeline but {first} in the first stage of `pipeline.partition`: give it \
                  {} or more",
                 before + 1
             ))),
-            _ => cut(rule, costs, stages),
-        };
+            _ => cut(rule, prices.layers(), stages),
+        },
+        _ => prices.cut(rule, stages, before).map_err(Error::input),
     }
-    let (first, pipelined) = costs.split_at(before);
-    let mut pipelined = pipelined.to_vec();
-    if let Some(cost) = pipelined.first_mut() {
-        *cost = first
-            .iter()
-            .fold(*cost, |sum, &cost| sum.saturating_add(cost));
-    }
-    let mut sizes = cut(rule, &pipelined, stages)?.sizes();
-    if let Some(size) = sizes.first_mut() {
-        *size += before;
-    }
-    cut(&CutRule::Sizes(sizes), costs, stages)
 }
 
 /// Moves recomputation into the idle time of workers, if that shortens the step.

@@ -2,26 +2,27 @@
 
 use gpipe_layers::CostModel;
 use gpipe_partition::{CutRule, Partition};
+use gpipe_remat::StagePrices;
 use gpipe_report::{Cut, Cuts};
 
 use super::Setup;
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 
-/// The cut of layers of these costs beside the best cut into as many stages and that of Lingvo's rule;
-/// `unit` is that of the costs.
+/// The cut of layers of these costs beside the best cut into as many stages and that of Lingvo's rule, whose first stages
+/// have `before` layers more; `unit` is that of the costs.
 ///
 /// # Errors
 /// [`Error::Input`] if there is not one cost for each layer.
-pub fn cuts(unit: &str, used: &Partition, costs: &[u64]) -> Result<Cuts> {
+pub fn cuts(unit: &str, used: &Partition, prices: &StagePrices, before: usize) -> Result<Cuts> {
     let cut = |partition: &Partition| {
-        let loads = partition.loads(costs).map_err(Error::input)?;
+        let loads = prices.loads(partition).map_err(Error::input)?;
         Ok::<_, Error>(Cut {
             layers: partition.sizes(),
             costs: loads.loads().to_vec(),
         })
     };
-    let by = |rule: CutRule| rule.cut(costs, used.parts());
+    let by = |rule: CutRule| prices.cut(&rule, used.parts(), before);
     let best = by(CutRule::Balance).map_err(Error::input)?;
     // The rule may leave a stage without a layer.
     let lingvo = by(CutRule::Histogram).ok();
@@ -35,7 +36,8 @@ impl Setup {
     /// # Errors
     /// None in practice: there is a cost for each layer.
     pub fn cuts(&self, config: &TrainConfig) -> Result<Cuts> {
-        cuts(unit(config), &self.partition, &self.prices)
+        let before = self.costs.before();
+        cuts(unit(config), &self.partition, &self.prices, before)
     }
 }
 

@@ -21,7 +21,8 @@ use gpipe_hf::Weights;
 use gpipe_layers::{CostModel, Layer, LearningRate, Optimizer, freeze};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
-    MessageBytes, ModelCosts, ParameterBytes, Rates, RematPlan, StageMemory, Times, simulator_costs,
+    MessageBytes, ModelCosts, ParameterBytes, Rates, RematPlan, StageMemory, StagePrices, Times,
+    simulator_costs,
 };
 use gpipe_report::MeasuredLink;
 use gpipe_sched::{Groups, LinkCosts, Schedule, World};
@@ -46,10 +47,10 @@ pub struct Setup {
     pub costs: ModelCosts,
     /// The layers of each stage.
     pub partition: Partition,
-    /// The cost of each stage under `pipeline.cost_model`.
+    /// The cost of each stage under `pipeline.cost_model` ([`StagePrices`]).
     pub loads: Loads,
-    /// The cost of each layer under `pipeline.cost_model`.
-    prices: Vec<u64>,
+    /// The cost of any stage under `pipeline.cost_model`.
+    prices: StagePrices,
     cost_model: CostModel,
     /// The order of actions on each worker.
     pub schedule: Schedule,
@@ -201,7 +202,10 @@ impl Setup {
 
         // Those of all replicas, which have one cut.
         let cost_model = *pipeline.cost_model;
-        let prices = costs.prices(&layers, cost_model);
+        let policy = *pipeline.remat;
+        let prices = StagePrices::new(
+            &costs, &layers, cost_model, policy, &schedule, replicas, before,
+        );
         let prices = prices.map_err(|error| match cost_model {
             CostModel::Lingvo => Error::invalid(format!("`pipeline.cost_model = lingvo`: {error}")),
             _ => Error::input(error),
@@ -217,11 +221,11 @@ impl Setup {
                 Error::invalid(format!("{error}: use `pipeline.before = {fewer}`"))
             })?,
         };
-        let loads = partition.loads(&prices).map_err(Error::input)?;
+        let loads = prices.loads(&partition).map_err(Error::input)?;
 
         let ranges: Vec<Range<usize>> = partition.ranges().collect();
         let keep = |schedule: &Schedule| {
-            RematPlan::new(*pipeline.remat, &bytes, &costs, &ranges, schedule).map_err(Error::input)
+            RematPlan::new(policy, &bytes, &costs, &ranges, schedule).map_err(Error::input)
         };
         let mut table = keep(&schedule)?;
         if is_configured {
@@ -237,7 +241,7 @@ impl Setup {
                 table = keep(&schedule)?;
             }
             let times = times(&schedule, &table);
-            schedule = cut_and_schedule::hide_recomputation(schedule, *pipeline.remat, &times)?;
+            schedule = cut_and_schedule::hide_recomputation(schedule, policy, &times)?;
         }
         let memory = gpipe_remat::predict_memory(&bytes, &costs, &ranges, &schedule, &table);
         let [parameters, trained] = model::parameters(&mut layers);
@@ -333,6 +337,11 @@ impl Setup {
     pub fn with_kernel_cache(mut self, folder: Option<&Path>) -> Self {
         self.kernel_cache = folder.map(Path::to_owned);
         self
+    }
+
+    /// Whether the [`loads`](Self::loads) count what some stages compute again and others do not.
+    pub fn counts_recomputation(&self) -> bool {
+        self.prices.counts_recomputation()
     }
 
     /// The range of layers of each stage.

@@ -48,6 +48,72 @@ fn what_this_machine_lacks_is_known_before_a_run() {
     assert!(refused.is_some());
 }
 
+/// Of 1F1B the last stage computes nothing again, so it gets more layers. What all stages compute again, or none, does not
+/// count.
+#[test]
+fn a_stage_that_computes_less_again_gets_more_layers() {
+    let set_up = |set: &[&str]| {
+        let common = [
+            "model.name=bench-a",
+            "pipeline.stages=2",
+            "pipeline.micro_batches=8",
+            "pipeline.remat=stage",
+        ];
+        Setup::new(&resolved(&[&common, set].concat())).unwrap()
+    };
+    let even = set_up(&["pipeline.schedule=gpipe"]);
+    let kept = set_up(&["pipeline.schedule=1f1b", "pipeline.remat=keep"]);
+    for other in [&even, &kept] {
+        assert_eq!(other.partition.sizes(), [9, 10]);
+        let prices = other.costs.flops();
+        let own = other
+            .cut()
+            .into_iter()
+            .map(|part| prices[part].iter().sum());
+        let own: Vec<u64> = own.collect();
+        assert_eq!(other.loads.loads(), own);
+        assert!(!other.counts_recomputation());
+    }
+    let last = set_up(&["pipeline.schedule=1f1b"]);
+    assert!(last.counts_recomputation());
+    assert_eq!(last.partition.sizes(), [8, 11]);
+    let sum = |part: std::ops::Range<usize>, of: fn(&gpipe_layers::Cost) -> u64| -> u64 {
+        let costs = (0..8).flat_map(|m| &last.costs.of(m)[part.clone()]);
+        costs.map(of).sum()
+    };
+    let flops = |part: std::ops::Range<usize>| sum(part, gpipe_layers::Cost::flops);
+    // Nothing needs the outputs of the last layer of the first stage.
+    let again = sum(0..7, |cost| cost.forward) + sum(7..8, gpipe_layers::Cost::recomputed);
+    assert_eq!(last.loads.loads(), [flops(0..8) + again, flops(8..19)]);
+    assert_eq!(last.loads.over_optimum(), 1.0);
+    // Even where one replica has 4 micro-batches and another 3, both have one cut.
+    let replicas = |micro_batches: &str| {
+        let micro_batches = format!("pipeline.micro_batches={micro_batches}");
+        let set = [
+            "pipeline.schedule=1f1b",
+            "pipeline.replicas=2",
+            "pipeline.groups=2",
+            &micro_batches,
+        ];
+        set_up(&set).partition.sizes()
+    };
+    assert_eq!([replicas("8"), replicas("7")], [[8, 11], [9, 10]]);
+    // Layers before the pipeline are in the first stage.
+    let before = set_up(&["pipeline.schedule=1f1b", "pipeline.before=3"]);
+    assert_eq!(
+        before.loads.loads()[0],
+        before.prices.of(0, 0..before.partition.sizes()[0])
+    );
+    assert_eq!(
+        before
+            .cuts(&resolved(&["model.name=bench-a"]))
+            .unwrap()
+            .best
+            .layers,
+        before.partition.sizes()
+    );
+}
+
 /// A cost model that does not know a layer is named.
 #[test]
 fn a_cost_model_without_a_formula_is_named() {
