@@ -6,6 +6,7 @@ use std::ops::Range;
 use gpipe_partition::CutRule;
 use gpipe_remat::Policy;
 use gpipe_remat::planner::{NamedOrder, Worker};
+use gpipe_report::numbers::counted;
 use gpipe_sched::{Costs, Schedule, ScheduleKind};
 use gpipe_tensor::{DeviceId, KnownGpu};
 
@@ -183,21 +184,32 @@ impl SearchSpace {
         };
         if stages > layers {
             return Err(Error::invalid(format!(
-                "{stages} stages but {layers} layers: use `pipeline.stages = {layers}` or fewer"
+                "{stages} stages but {}: use `pipeline.stages = {layers}` or fewer",
+                counted(layers as u64, "layer")
             )));
         }
+        // A given cut goes with its number of stages.
+        let sizes = match &self.cut {
+            Some(_) => ", with as many sizes in `pipeline.partition`",
+            None => "",
+        };
         if let [order] = &self.orders[..] {
             // What is wrong with these numbers themselves.
-            schedule.build(stages, self.micro_batches[0], None)?;
+            let built = schedule.build(stages, self.micro_batches[0], None);
+            built.map_err(|error| match stages.is_multiple_of(order.chunks) {
+                true => error,
+                false => Error::invalid(format!("{error}{sizes}")),
+            })?;
             let (needed, most) = (stages.div_ceil(order.chunks), workers * order.chunks);
             return Err(Error::invalid(format!(
                 "{stages} stages with `pipeline.schedule = {schedule}` are for {needed} workers, but there are \
-                 {workers}: list more, or use `pipeline.stages = {most}`"
+                 {workers}: list more, or use `pipeline.stages = {most}`{sizes}"
             )));
         }
         Err(Error::invalid(format!(
-            "no schedule has {stages} stages on up to {workers} workers: list more, or use \
-             `pipeline.stages = {workers}`"
+            "no schedule has {} on up to {}: list more, or use `pipeline.stages = {workers}`{sizes}",
+            counted(stages as u64, "stage"),
+            counted(workers as u64, "worker")
         )))
     }
 }
@@ -264,7 +276,7 @@ fn numbers_of_micro_batches(batch: usize, table: Option<&ScheduleTable>) -> Resu
     Ok(numbers)
 }
 
-/// The number of workers where none are listed: at least those that the given stages or the table need.
+/// The number of workers where none are listed: at least those that the given stages, a given cut or the table need.
 pub fn workers_for(
     config: &TrainConfig,
     fixed: &FixedKeys,
@@ -276,10 +288,14 @@ pub fn workers_for(
         true => pipeline.schedule.chunks(),
         false => 1,
     };
+    let stages = match &*pipeline.partition {
+        _ if fixed.stages => pipeline.stages.get(),
+        CutRule::Sizes(sizes) if fixed.partition => sizes.len(),
+        _ => 1,
+    };
     let needed = match table {
         Some(table) => table.schedule.devices(),
-        None if fixed.stages => pipeline.stages.get().div_ceil(chunks),
-        None => 1,
+        None => stages.div_ceil(chunks),
     };
     let listed = match pipeline.devices.repeated() {
         Some(_) => fixed.workers,

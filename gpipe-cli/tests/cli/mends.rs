@@ -101,6 +101,20 @@ const CONFIGURATIONS: &[Case] = &[
         ],
     ),
     (
+        "plan --auto --workers 2*1T --partition 3,3,3",
+        &[(
+            "--stages 2, with as many sizes in --partition",
+            "--stages 2 --partition 4,5",
+        )],
+    ),
+    (
+        "plan --auto --schedule interleaved:2 --partition 3,3,3",
+        &[(
+            "--stages 2 or 4, with as many sizes in --partition",
+            "--stages 2 --partition 4,5",
+        )],
+    ),
+    (
         "train --remat budget:20KiB",
         &[("--remat budget:401.5KiB", "--remat budget:401.5KiB")],
     ),
@@ -300,6 +314,15 @@ fn mends_of_runs_work() {
         Some("verify") => SMALL.to_vec(),
         _ => Vec::new(),
     });
+}
+
+/// Workers that nobody lists are as many as the cut has stages.
+#[test]
+fn a_plan_has_workers_for_a_given_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let cut = ["plan", "--auto", "--partition", "3,3,3"];
+    let output = gpipe(folder.path(), &[&cut[..1], SMALL, &cut[1..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
 /// A smaller batch than that of the run has fewer micro-batches, without a word.

@@ -70,7 +70,7 @@ fn a_recommendation_keeps_to_given_keys() {
 #[test]
 fn given_keys_that_no_plan_has_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &str); 15] = [
+    let cases: [(&[&str], &str); 16] = [
         (
             &["--stages", "3", "--schedule", "zb-v"],
             "use --stages 2 or 4",
@@ -85,16 +85,20 @@ fn given_keys_that_no_plan_has_are_refused() {
         ),
         (
             &["--workers", "1*1", "--stages", "5"],
-            "no schedule has 5 stages on up to 1 workers",
+            "no schedule has 5 stages on up to 1 worker:",
         ),
         (&["--partition", "1,2"], "layers"),
         (
             &["--workers", "2*1T", "--link", "1e308:1"],
-            "a link of 1e308 s",
+            "--link 1e308:1: write SECONDS:BYTES_PER_SECOND",
         ),
         (
             &["--workers", "2*1e-307"],
-            "takes longer than a number holds",
+            "--workers 2*1e-307: `2*1e-307` is not a worker: write COUNT*FLOPS:MEMORY",
+        ),
+        (
+            &["--workers", "2*1T:0"],
+            "--workers 2*1T:0: `0` is no amount of memory",
         ),
         (&["--partition", "2,5", "--stages", "3"], "--stages 2"),
         (&["--partition", "histogram"], "leave it out"),
@@ -117,7 +121,7 @@ fn given_keys_that_no_plan_has_are_refused() {
                 "--host-link",
                 "1e308:1",
             ],
-            "a link of 1e308 s",
+            "--host-link 1e308:1: write",
         ),
         (
             &["--workers", "2*1T", "--hosts", "2", "--replicas", "3"],

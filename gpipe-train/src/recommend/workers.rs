@@ -32,6 +32,7 @@ impl PlanningOptions {
                      8*300T:80GiB, or a known GPU such as 8*h100"
                 ))
             };
+            let unread = |error| Error::invalid(format!("--workers {list}: {error}"));
             let (count, rest) = item.split_once('*').unwrap_or(("1", item));
             let (speed, own) = match rest.split_once(':') {
                 Some((speed, own)) => (speed.trim(), Some(own.trim())),
@@ -58,7 +59,7 @@ impl PlanningOptions {
             let worker = Worker {
                 speed: speed.ok_or_else(fault)?,
                 memory: match own {
-                    Some(own) => Some(own.parse::<Bytes>().map_err(Error::input)?.0),
+                    Some(own) => Some(own.parse::<Bytes>().map_err(unread)?.0),
                     None => memory.or(gpu.map(|gpu| gpu.memory)),
                 },
             };
@@ -88,7 +89,7 @@ pub fn parse_link(flag: &str, text: &str) -> Result<Link> {
     })
 }
 
-/// A number with a decimal suffix: k, M, G, T or P.
+/// A number with a decimal suffix: k, M, G, T or P; 0, or of a size with which times are numbers.
 fn scaled(text: &str) -> Option<f64> {
     let letters = ["k", "M", "G", "T", "P"];
     let found = letters.iter().position(|letter| text.ends_with(letter));
@@ -98,7 +99,7 @@ fn scaled(text: &str) -> Option<f64> {
     };
     let number: f64 = number.trim().parse().ok()?;
     let scaled = number * 1000_f64.powi(power);
-    scaled.is_finite().then_some(scaled)
+    (scaled == 0.0 || (1e-100..1e100).contains(&scaled.abs())).then_some(scaled)
 }
 
 #[cfg(test)]
@@ -123,8 +124,13 @@ mod tests {
         assert_eq!((workers[2].speed, workers[2].memory), (1.5e12, Some(7)));
         for bad in [
             "", "0*1T", "2*", "2*x", "-1T", "nan", "1T:0", "1*1T:x", "1025*1", "8*h1000",
+            "4*1e-300",
         ] {
-            assert!(listed(bad, None).is_err(), "{bad}");
+            let message = listed(bad, None).unwrap_err().to_string();
+            assert!(
+                message.starts_with(&format!("--workers {bad}: ")),
+                "{message}"
+            );
         }
         let many = listed("1024*h100", None).unwrap().workers.unwrap();
         assert_eq!(many.len(), 1024);
@@ -152,7 +158,7 @@ mod tests {
     fn links_have_a_latency_and_a_bandwidth() {
         let read = parse_link("--link", "5e-6:25G").unwrap();
         assert_eq!((read.latency, read.bytes_per_second), (5e-6, 25e9));
-        for bad in ["", "1", "1:0", "-1:1", "nan:1", "1:x"] {
+        for bad in ["", "1", "1:0", "-1:1", "nan:1", "1:x", "1:1e-300"] {
             assert!(parse_link("--link", bad).is_err(), "{bad}");
         }
     }
