@@ -46,14 +46,14 @@ impl Schema {
     /// The example value of a key.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the most similar known key.
+    /// [`Error::Invalid`] with the most similar known key, or all.
     fn kind(&self, place: &str, section: &str, key: &str) -> Result<&Value> {
         let kind = self.section(section).and_then(|keys| keys.get(key));
         kind.ok_or_else(|| self.unknown(place, section, key))
     }
 
     /// The error for an unknown key. It suggests the most similar known key, compared with its section
-    /// and, since sections are often forgotten, without.
+    /// and, since sections are often forgotten, without; or lists what there is.
     fn unknown(&self, place: &str, section: &str, key: &str) -> Error {
         if key.is_empty() {
             return Error::invalid(format!(
@@ -75,16 +75,23 @@ impl Schema {
         } else {
             format!("{section}.{key}")
         };
-        let likeness = |(full, bare): &&(String, &str)| {
-            strsim::jaro_winkler(full, &typed).max(strsim::jaro_winkler(bare, key))
+        // A section that is alike makes no keys so; it chooses among those that are.
+        let of_key = |(full, bare): &(String, &str)| match section {
+            "" => [likeness(full, key).max(likeness(bare, key)), 0.0],
+            _ => [likeness(bare, key), likeness(full, &typed)],
         };
-        let nearest = known
-            .iter()
-            .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-        let nearest = nearest.map_or("", |(full, _)| full);
-        Error::invalid(format!(
-            "{place}: unknown key `{typed}`: did you mean `{nearest}`?"
-        ))
+        let mend = match most_like(known.iter(), |known| of_key(known)) {
+            Some((full, _)) => format!("did you mean `{full}`?"),
+            None => {
+                let (of, names) = match self.section(section) {
+                    Some(keys) => (format!("the keys of [{section}]"), keys),
+                    None => ("sections".to_owned(), &self.keys),
+                };
+                let names: Vec<&str> = names.keys().map(String::as_str).collect();
+                format!("{of} are {}", names.join(", "))
+            }
+        };
+        Error::invalid(format!("{place}: unknown key `{typed}`: {mend}"))
     }
 
     /// Validates a value by deserializing a configuration in which only this key is changed.
@@ -115,12 +122,22 @@ impl Schema {
     }
 }
 
-/// The known name most similar to `typed`.
-pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
-    let likeness = |name: &&str| strsim::jaro_winkler(name, typed);
-    known
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
-        .unwrap_or_default()
+/// The known name most similar to `typed`, if any is.
+pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    most_like(known, |name| [likeness(name, typed), 0.0])
+}
+
+/// How similar two names are, from 0 to 1, whatever their case.
+fn likeness(known: &str, typed: &str) -> f64 {
+    strsim::jaro_winkler(known, &typed.to_lowercase())
+}
+
+/// The item of the greatest likeness, if that is more than names share by chance; of equals by the second number.
+fn most_like<T>(known: impl Iterator<Item = T>, likeness: impl Fn(&T) -> [f64; 2]) -> Option<T> {
+    let found = known.map(|item| (likeness(&item), item));
+    let order = |a: [f64; 2], b: [f64; 2]| a[0].total_cmp(&b[0]).then(a[1].total_cmp(&b[1]));
+    let (most, found) = found.max_by(|(a, _), (b, _)| order(*a, *b))?;
+    (most[0] > 0.7).then_some(found)
 }
 
 /// Maximum size of a configuration file in bytes: a multiple of the size of all keys.
@@ -176,9 +193,13 @@ pub fn of_file(schema: &Schema, path: &Path, text: &str) -> Result<Vec<Entry>> {
                 )));
             }
             (None, Some(_)) => {
-                let nearest = nearest(name, schema.keys.keys().map(String::as_str));
+                let sections = || schema.keys.keys().map(String::as_str);
+                let mend = match nearest(name, sections()) {
+                    Some(nearest) => format!("did you mean [{nearest}]?"),
+                    None => format!("sections are {}", sections().collect::<Vec<_>>().join(", ")),
+                };
                 return Err(Error::invalid(format!(
-                    "{place}: unknown section [{name}]: did you mean [{nearest}]?"
+                    "{place}: unknown section [{name}]: {mend}"
                 )));
             }
             (None, None) => return Err(schema.unknown(&place, "", name)),

@@ -192,9 +192,10 @@ fn unknown_model(name: &str) -> Error {
         return Error::invalid(fault);
     }
     let nearest = entry::nearest(name, presets::NAMES.into_iter());
+    let meant = nearest.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
     let names = presets::NAMES.join(", ");
     Error::invalid(format!(
-        "unknown model `{name}`: use one of {names}, a folder with config.json, or a .gguf file; did you mean `{nearest}`?"
+        "unknown model `{name}`: use one of {names}, a folder with config.json, or a .gguf file{meant}"
     ))
 }
 

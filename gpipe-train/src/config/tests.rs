@@ -285,6 +285,14 @@ fn values_that_are_impossible_are_refused_with_the_mend() {
         ("pipeline.stagse=1", "did you mean `pipeline.stages`"),
         ("stages=1", "did you mean `pipeline.stages`"),
         ("=3", "names no key"),
+        ("modle.name=x", "did you mean `model.name`?"),
+        ("run.learning_rate=1", "did you mean `optimizer.lr`?"),
+        ("model.name=GPT2", "did you mean `gpt2`?"),
+        ("run.xyzzy=3", "the keys of [run] are cuda_graphs, dtype, "),
+        (
+            "foo.bar=3",
+            "unknown key `foo.bar`: sections are data, lora, ",
+        ),
         ("optimiser.beta_1=1", "did you mean `optimizer.beta1`"),
     ];
     for (set, mend) in cases {
@@ -303,6 +311,10 @@ fn a_fault_in_a_file_has_its_line() {
         (
             "[runn]\nseed = 1\n",
             "line 1: unknown section [runn]: did you mean [run]?",
+        ),
+        (
+            "[xyzzy]\n",
+            "line 1: unknown section [xyzzy]: sections are data, ",
         ),
         (
             "steps = 3\n",

@@ -56,7 +56,7 @@ pub fn all() -> Vec<Hostile> {
         file(
             "a megabyte of a name",
             &format!("[model]\nname = \"{}\"", "n".repeat(1 << 20)),
-            "did you mean",
+            "or a .gguf file",
         ),
         file(
             "a key that looks like another",
@@ -71,7 +71,7 @@ pub fn all() -> Vec<Hostile> {
         file(
             "escapes of a terminal",
             "[run]\n\"\\u001b[2J\" = 1\n",
-            "did you mean",
+            "the keys of [run] are",
         ),
         file("a date", "[run]\nsteps = 1979-05-27\n", "whole number"),
         file(
