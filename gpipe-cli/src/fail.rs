@@ -194,7 +194,10 @@ pub fn with_flags(message: &str) -> String {
             .any(|end| line.ends_with(end));
         let typed = match part.split_once(" = ") {
             Some((key, value)) if is_key(key) => Some(flag_for(key, value)),
-            None if !names_key => flag_of(part).map(str::to_owned),
+            // A flag that sets a key to false is no name of it.
+            None if !names_key => flag_of(part)
+                .filter(|flag| !flag.starts_with("--no-"))
+                .map(str::to_owned),
             _ => None,
         };
         match typed {
@@ -244,6 +247,7 @@ mod tests {
                 "use --set run.tf32=false or --no-shuffle",
             ),
             ("lower `optimizer.lr`, or `run.x`", "lower --lr, or `run.x`"),
+            ("`data.shuffle` is true", "`data.shuffle` is true"),
             ("`a`: use `pipeline.stages = 1`", "`a`: use --stages 1"),
             ("one ` alone", "one ` alone"),
         ];

@@ -87,16 +87,16 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
                 Effect::Warn(_) if key == "devices" && is_one_kind => {}
                 Effect::Warn(_) if matches!(&**key, "micro_batches" | "before") && normalizes => {
                     warnings.push(format!(
-                        "{section}.{key} is {value}, but {before} in the checkpoint: batch normalization takes its \
+                        "`{section}.{key}` is {value}, but {before} in the checkpoint: batch normalization takes its \
                          statistics from micro-batches, so from here on the model is another"
                     ));
                 }
                 Effect::Warn(what) => warnings.push(format!(
-                    "{section}.{key} is {value}, but {before} in the checkpoint: {what}"
+                    "`{section}.{key}` is {value}, but {before} in the checkpoint: {what}"
                 )),
                 Effect::Refuse => {
                     return Err(Error::invalid(format!(
-                        "{section}.{key} is {value}, but {before} in the checkpoint: a resumed run \
+                        "`{section}.{key}` is {value}, but {before} in the checkpoint: a resumed run \
                          keeps its model; leave `{section}.{key}` out, or start a new run"
                     )));
                 }
@@ -122,9 +122,18 @@ fn same_states(saved: &TrainConfig, now: &TrainConfig) -> Result<()> {
             _ => format!("{name} with momentum {momentum}"),
         }
     });
+    let is_name_same = saved.optimizer.name == now.optimizer.name;
+    let [was, is] = [saved, now].map(|config| config.optimizer.momentum.get());
+    // Another optimizer has none unless it is given.
+    let keeps_momentum = was == is || (!is_name_same && is == 0.0);
+    let keys = match (is_name_same, keeps_momentum) {
+        (false, true) => "`optimizer.name`",
+        (true, _) => "`optimizer.momentum`",
+        _ => "`optimizer.name` and `optimizer.momentum`",
+    };
     Err(Error::invalid(format!(
-        "the optimizer is {after}, but {before} in the checkpoint, whose state it cannot go on with: leave \
-         `optimizer.name` and `optimizer.momentum` out, or start a new run"
+        "the optimizer is {after}, but {before} in the checkpoint, whose state it cannot go on with: leave {keys} out, or \
+         start a new run"
     )))
 }
 
@@ -133,7 +142,7 @@ fn held_out(saved: &TrainConfig, now: &TrainConfig) -> Option<String> {
     let (before, after) = (saved.run.eval_every.get(), now.run.eval_every.get());
     ((before == 0) != (after == 0)).then(|| {
         format!(
-            "run.eval_every is {after}, but {before} in the checkpoint: the last tenth of the data is \
+            "`run.eval_every` is {after}, but {before} in the checkpoint: the last tenth of the data is \
              held out {}, so training uses different samples from here on",
             if after == 0 { "no longer" } else { "from here on" }
         )
@@ -159,7 +168,7 @@ fn learning_rate(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Op
         let apart = (1..17).map(shown).find(|[new, old]| new != old);
         let [new, old] = apart.unwrap_or_else(|| shown(17));
         format!(
-            "run.steps is {after}, but {before} in the checkpoint: the learning rate now ends at step {after}, \
+            "`run.steps` is {after}, but {before} in the checkpoint: the learning rate now ends at step {after}, \
              so the next is {new} instead of {old}"
         )
     }))
@@ -199,25 +208,41 @@ mod tests {
     fn an_optimizer_of_another_state_is_refused() {
         let moving = ["optimizer.name=sgd", "optimizer.momentum=0.9"];
         let nesterov = [moving[0], moving[1], "optimizer.nesterov=true"];
-        for set in [
-            &["optimizer.name=rmsprop"][..],
-            &["optimizer.name=sgd"],
-            &moving,
+        let both = "leave `optimizer.name` and `optimizer.momentum` out";
+        let adamw = "but adamw in the checkpoint";
+        let with_momentum = "is sgd with momentum 0, but sgd with momentum 0.9 in the checkpoint";
+        for (before, now, words, mend) in [
+            (
+                &[][..],
+                &["optimizer.name=rmsprop"][..],
+                adamw,
+                "leave `optimizer.name` out",
+            ),
+            (&[], &moving[..1], adamw, "leave `optimizer.name` out"),
+            (&[], &moving, adamw, both),
+            (
+                &moving,
+                &[],
+                "is adamw, but sgd",
+                "leave `optimizer.name` out",
+            ),
+            (
+                &moving,
+                &moving[..1],
+                with_momentum,
+                "leave `optimizer.momentum` out",
+            ),
         ] {
-            let error = changes(&config(&[]), &config(set), 120).unwrap_err();
+            let error = changes(&config(before), &config(now), 120).unwrap_err();
             let error = error.to_string();
-            assert!(error.contains("but adamw in the checkpoint"), "{error}");
-            assert!(error.contains("leave `optimizer.name`"), "{error}");
+            assert!(error.contains(words) && error.contains(mend), "{error}");
         }
-        let error = changes(&config(&moving), &config(&moving[..1]), 120).unwrap_err();
-        let words = "is sgd with momentum 0, but sgd with momentum 0.9 in the checkpoint";
-        assert!(error.to_string().contains(words), "{error}");
         // Nor is a default passed over.
         for (before, now) in [(&moving[..], &nesterov[..]), (&nesterov, &moving)] {
             let warnings = changes(&config(before), &config(now), 120).unwrap();
             assert_eq!(warnings.len(), 1);
             assert!(
-                warnings[0].starts_with("optimizer.nesterov is "),
+                warnings[0].starts_with("`optimizer.nesterov` is "),
                 "{warnings:?}"
             );
         }
@@ -254,10 +279,10 @@ mod tests {
             ("run.steps=400", "so the next is 8.5e-4 instead of 7.5e-4"),
         ] {
             let warnings = changes(&config(&[]), &config(&[set]), 120).unwrap();
-            let key = set.split_once('=').unwrap().0;
+            let key = format!("`{}`", set.split_once('=').unwrap().0);
             assert_eq!(warnings.len(), 1, "{set}: {warnings:?}");
             assert!(
-                warnings[0].starts_with(key) && warnings[0].contains(words),
+                warnings[0].starts_with(&key) && warnings[0].contains(words),
                 "{warnings:?}"
             );
         }
@@ -287,7 +312,7 @@ mod tests {
         for (before, now) in [(&[][..], &two[..]), (&two, &[]), (&two, &three)] {
             let error = changes(&config(before), &config(now), 120).unwrap_err();
             let error = error.to_string();
-            assert!(error.starts_with("lora.rank is "), "{error}");
+            assert!(error.starts_with("`lora.rank` is "), "{error}");
             assert!(error.contains("leave `lora.rank` out"), "{error}");
         }
     }

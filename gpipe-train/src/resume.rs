@@ -219,14 +219,14 @@ pub(crate) fn begin(
         ..
     } = resumed;
     // Whichever of them is another, the tokens are.
-    let of_text = ["source", "target", "tokenizer"].map(|key| format!("data.{key} is "));
+    let of_text = ["source", "target", "tokenizer"].map(|key| format!("`data.{key}` is "));
     let is_told = |warning: &String| of_text.iter().any(|start| warning.starts_with(start));
     if state.text == dataset.digest() {
         // The same tokens under another name. Of a folder of images the digest is that of the names alone.
         warnings.retain(|warning| config.model.vocab().is_none() || !is_told(warning));
     } else if !warnings.iter().any(is_told) {
         warnings.push(format!(
-            "data.source: {} is not what it was: training uses different samples from here on",
+            "`data.source`: {} is not what it was: training uses different samples from here on",
             config.data.source
         ));
     }

@@ -104,7 +104,7 @@ fn layers_before_the_pipeline_are_planned_verified_and_resumed() {
     let other = gpipe(here, &[&same[..], &["--before", "2"]].concat());
     assert_eq!(other.status.code(), Some(0), "{}", stderr(&other));
     let warning =
-        "pipeline.before is 2, but 3 in the checkpoint: batch normalization takes its statistics";
+        "--before is 2, but 3 in the checkpoint: batch normalization takes its statistics";
     assert!(stderr(&other).contains(warning), "{}", stderr(&other));
 }
 

@@ -12,7 +12,7 @@ use super::model_defaults::ModelDefaults;
 use super::parameter_pattern::ParameterPattern;
 use super::preset_values::digits;
 use super::schedule::ScheduleChoice;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, one_line};
 
 /// A configuration under construction.
 pub struct Draft {
@@ -60,7 +60,10 @@ impl Draft {
         if folder.is_empty() {
             return Ok(());
         }
-        let adapter = gpipe_hf::read_adapter(Path::new(folder))?;
+        let adapter = gpipe_hf::read_adapter(Path::new(folder)).map_err(|error| {
+            let fault = one_line(&error);
+            Error::invalid(format!("`lora.adapter = {folder}`: {fault}"))
+        })?;
         let settings = adapter.settings;
         // Python's regular expressions have more than these.
         let parsed = adapter.targets.parse::<ParameterPattern>();
@@ -259,7 +262,7 @@ impl Draft {
                 let rows = table.devices() as u64;
                 if rows != workers && !repeated {
                     return Err(Error::invalid(format!(
-                        "{workers} workers in `{devices}` but {rows} rows in the table of `pipeline.schedule`: \
+                        "{workers} workers in `pipeline.devices = {devices}` but {rows} rows in the table of `pipeline.schedule`: \
                          list one for each, or a bare name for all"
                     )));
                 }
@@ -282,7 +285,7 @@ impl Draft {
                     chunks => format!("list one for every {chunks} stages"),
                 };
                 return Err(Error::invalid(format!(
-                    "{stages} stages but {workers} workers in `{devices}`: {each}, or a bare name \
+                    "{stages} stages but {workers} workers in `pipeline.devices = {devices}`: {each}, or a bare name \
                      for all"
                 )));
             }

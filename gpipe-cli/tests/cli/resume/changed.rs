@@ -19,7 +19,7 @@ fn what_does_not_fit_is_refused_and_what_changes_bits_is_told() {
     for (arguments, words) in [
         (
             &["run", "--set", "model.width=32"][..],
-            "model.width is 32, but 16 in the checkpoint",
+            "`model.width` is 32, but 16 in the checkpoint",
         ),
         (
             &["run", "--steps", "3"],
@@ -56,8 +56,8 @@ fn what_does_not_fit_is_refused_and_what_changes_bits_is_told() {
     let output = resume(folder, &changed);
     let told = stderr(&output);
     for words in [
-        "warning: pipeline.micro_batches is 2, but 4 in the checkpoint: from here on results are equal to",
-        "warning: run.seed is 5, but 0 in the checkpoint",
+        "warning: --micro-batches is 2, but 4 in the checkpoint: from here on results are equal to",
+        "warning: --seed is 5, but 0 in the checkpoint",
     ] {
         assert!(told.contains(words), "{told}");
     }
@@ -74,7 +74,7 @@ fn changed_data_is_reported_and_the_position_is_kept() {
     fs::write(folder.join("text"), "hgfedcba ".repeat(90)).unwrap();
     let arguments = ["run", "--steps", "4", "--batch-size", "8"];
     let output = resume(folder, &arguments);
-    assert!(stderr(&output).contains("data.source: text is not what it was"));
+    assert!(stderr(&output).contains("warning: --data: text is not what it was"));
     objects(&output);
     let state = fs::read(checkpoint(folder, "run", 4).join("state.json")).unwrap();
     let state: Value = serde_json::from_slice(&state).unwrap();
@@ -104,5 +104,5 @@ fn a_text_that_has_moved_gives_no_warning() {
     });
     assert_eq!(told[0], "");
     told[1].truncate(told[1].find(", but").unwrap());
-    assert_eq!(told[1], "warning: data.source is \"other\"");
+    assert_eq!(told[1], "warning: --data is \"other\"");
 }

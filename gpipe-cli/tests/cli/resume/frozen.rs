@@ -50,7 +50,7 @@ fn frozen_parameters_stay_and_the_run_goes_on() {
     let changed = resume(here, &["whole", "--steps", "6", "--freeze", "wpe"]);
     assert_eq!(changed.status.code(), Some(2));
     assert!(
-        stderr(&changed).contains("optimizer.freeze"),
+        stderr(&changed).contains("--freeze is \"wpe\""),
         "{}",
         stderr(&changed)
     );

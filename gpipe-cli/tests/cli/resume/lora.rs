@@ -38,11 +38,11 @@ fn adapters_train_in_the_predicted_bytes_and_the_run_goes_on() {
     assert_eq!(bits(here, "whole", 4)[1], state);
     assert!(adapter().unwrap() == later);
     for (given, words) in [
-        (&["--lora", "4"][..], "lora.rank is 4, but 8"),
-        (&["--lora", "0"], "lora.rank is 0, but 8"),
+        (&["--lora", "4"][..], "--lora is 4, but 8"),
+        (&["--lora", "0"], "--lora is 0, but 8"),
         (
             &["--set", "lora.rank=0", "--set", "lora.targets="],
-            "lora.rank is 0, but 8",
+            "--lora is 0, but 8",
         ),
     ] {
         let changed = resume(here, &[&["whole", "--steps", "6"], given].concat());

@@ -118,7 +118,10 @@ fn every_optimizer_goes_on_with_its_state() {
         let output = resume(folder, &[&[from.as_str()], &still[..]].concat());
         assert_eq!(code(&output), 2);
         let message = String::from_utf8_lossy(&output.stderr);
-        assert!(message.contains("leave --optimizer"), "{message}");
+        assert!(
+            message.contains("leave `optimizer.momentum` out"),
+            "{message}"
+        );
     }
 }
 
