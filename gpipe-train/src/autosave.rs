@@ -155,9 +155,10 @@ impl<'a> Autosave<'a> {
         Ok(self.noted(saved))
     }
 
-    /// The newest complete checkpoint.
+    /// The newest complete checkpoint, if nobody has removed it.
     pub fn newest(&self) -> Option<&Path> {
-        self.newest.as_ref().map(|(_, path)| path.as_path())
+        let newest = self.newest.as_ref().map(|(_, path)| path.as_path());
+        newest.filter(|path| path.is_dir())
     }
 
     /// The step of the newest complete checkpoint; 0 if there is none.
@@ -171,6 +172,12 @@ impl<'a> Autosave<'a> {
         let Some((step, path)) = &self.newest else {
             return "no checkpoint was saved".to_owned();
         };
+        if !path.is_dir() {
+            return format!(
+                "the newest checkpoint, {}, is no longer there",
+                path.display()
+            );
+        }
         let path = path.as_path();
         let resume =
             |from: &Path| format!("gpipe train --resume {}", quoted(&from.to_string_lossy()));
@@ -185,7 +192,7 @@ impl<'a> Autosave<'a> {
                 path.display()
             );
         }
-        match before.filter(|&before| before != path) {
+        match before.filter(|&before| before != path && before.is_dir()) {
             _ if !error.is_non_finite() => {
                 format!("saved after step {step}: {command} continues")
             }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 
+use gpipe_report::Event;
 use serde_json::Value;
 
 use super::*;
@@ -11,7 +12,12 @@ use crate::config::{Overrides, Setting};
 use crate::progress_sink::Silent;
 
 fn fresh() -> StartPoint {
+    fresh_saving(100)
+}
+
+fn fresh_saving(every: i64) -> StartPoint {
     let settings = [
+        Setting::new("run.save_every", every),
         Setting::new("model.width", 16),
         Setting::new("model.blocks", 1),
         Setting::new("data.seq_len", 8),
@@ -71,4 +77,40 @@ fn a_run_that_has_made_all_its_steps_is_left_as_it_is() {
         RunEnd::Finished
     );
     assert_eq!(events(), before);
+}
+
+/// Removes the folder of a run when its first checkpoint is complete.
+struct Remover<'a>(&'a Path);
+
+impl ProgressSink for Remover<'_> {
+    fn begin(&mut self, _: u64) {}
+
+    fn line(&mut self, _: &str) {}
+
+    fn warning(&mut self, _: &str) {}
+
+    fn step(&mut self, _: u64, _: &str) {}
+
+    fn event(&mut self, event: &Event) -> Result<()> {
+        // The next checkpoint may be written meanwhile.
+        while matches!(event, Event::Save { .. }) && self.0.exists() {
+            let _ = fs::remove_dir_all(self.0);
+        }
+        Ok(())
+    }
+
+    fn summary(&mut self, _: &str) {}
+}
+
+/// What is gone is nothing to go on from.
+#[test]
+fn the_error_of_a_run_whose_folder_was_removed_names_no_mend_that_needs_it() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("run");
+    let new = NewRun::at(&folder, false).unwrap();
+    let run = PreparedRun::new(fresh_saving(1), RunOptions::new(new)).unwrap();
+    let failed = run.train(&mut Remover(&folder), || false).unwrap_err();
+    let said = failed.to_string();
+    assert!(said.ends_with(", is no longer there"), "{said}");
+    assert!(!said.contains("--resume"), "{said}");
 }
