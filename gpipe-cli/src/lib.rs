@@ -134,8 +134,18 @@ fn usage_error(error: &clap::Error) -> ExitCode {
     };
     let is_flag = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let is_value = !typed.starts_with("--") || !typed.chars().all(is_flag);
+    // What a trained model takes; the rest is of its training.
+    let is_taken = |key: &str| match key.split_once('.') {
+        Some(("pipeline", key)) => is_of(&["eval"]) || !key.starts_with("micro_batch"),
+        Some(("data", _)) => is_of(&["eval"]),
+        Some(("run", _)) => true,
+        _ => false,
+    };
     let mend = match (key_of(typed), typed.starts_with('-')) {
-        (Some(key), _) if is_of(&["eval", "sample"]) => &*format!("use --set {key}=VALUE; "),
+        (Some("model.name"), _) if is_of(&["eval", "sample"]) => "name the model without a flag; ",
+        (Some(key), _) if is_of(&["eval", "sample"]) && is_taken(key) => {
+            &*format!("use --set {key}=VALUE; ")
+        }
         (_, false) if is_of(&["train", "plan", "verify"]) => {
             "use a flag, as in --model gpt2, --data notes.txt or --set KEY=VALUE; "
         }

@@ -12,7 +12,7 @@ use gpipe_train::{Generation, Generator, ModelSource, Setting, Setup, TrainConfi
 use super::train::kernel_cache;
 use crate::args::{OutputArgs, SampleArgs, Settings};
 use crate::fail::{Fail, Result};
-use crate::output::{Console, is_silent, print};
+use crate::output::{Console, is_silent, print, tell_if_slow};
 use crate::ranks;
 
 /// Prints the prompt and the generated text.
@@ -59,7 +59,12 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
         texts.fill(String::new());
     }
     if let Some(beams) = args.beams {
-        let mut tokens = generator.beam_search(beams.get())?.tokens;
+        let search = || generator.beam_search(beams.get());
+        let found = match output.quiet {
+            true => search(),
+            false => tell_if_slow(&format!("searching with {beams} beams"), search),
+        };
+        let mut tokens = found?.tokens;
         tokens.retain(|token| !ends.contains(token));
         return write(&format!("{}{}\n", texts[0], vocabulary.decode(&tokens)));
     }
@@ -137,6 +142,9 @@ fn prompts(
     texts.iter().map(encode).collect()
 }
 
+/// Keys of a batch, which generation has none of.
+const SINGLE: [&str; 3] = ["data.batch_size", "pipeline.micro_batches", "data.seq_len"];
+
 /// The configuration of the run, if there is one, for a single sample.
 fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig> {
     let settings = Settings {
@@ -145,8 +153,15 @@ fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig>
         tokenizer: args.tokenizer.clone(),
         ..args.workers.clone().into()
     };
-    let single = ["data.batch_size", "pipeline.micro_batches", "data.seq_len"];
-    let single = single.map(|key| Setting::new(key, 1));
+    for set in &args.set {
+        let (key, _) = set.split_once('=').unwrap_or((set, ""));
+        if SINGLE.contains(&key.trim()) || key.trim() == "pipeline.micro_batch_size" {
+            return Err(Fail::invalid(format!(
+                "--set {set}: each text goes on by one token at a time: leave it out"
+            )));
+        }
+    }
+    let single = SINGLE.map(|key| Setting::new(key, 1));
     let layers = settings.lay_over(source.overrides()?)?;
     Ok(source.resolve(layers.layer(single)?)?)
 }

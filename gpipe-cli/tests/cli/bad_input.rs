@@ -59,8 +59,25 @@ const CASES: &[(&[&str], &[&str])] = &[
         &["found; use --set pipeline.micro_batches=VALUE"],
     ),
     (
-        &["sample", "none", "--data", "x"],
-        &["'--data' found; use --set data.source=VALUE"],
+        &["eval", "none", "--loss-target", "class"],
+        &["'--loss-target' found; use --set data.loss_target=VALUE"],
+    ),
+    (
+        &["sample", "none", "--threads", "2", "--memory", "1GiB"],
+        &["'--memory' found; use --set pipeline.memory=VALUE"],
+    ),
+    // It would be refused, or change nothing.
+    (
+        &["sample", "none", "--seq-len", "3"],
+        &["'--seq-len' found; --help lists"],
+    ),
+    (
+        &["eval", "none", "--weights", "x"],
+        &["'--weights' found; --help lists"],
+    ),
+    (
+        &["eval", "none", "--model", "x"],
+        &["'--model' found; name the model without a flag; --help lists"],
     ),
     (
         &["check", "none", "--foo"],

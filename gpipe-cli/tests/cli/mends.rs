@@ -325,6 +325,24 @@ fn a_plan_has_workers_for_a_given_cut() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
+/// A key that generation sets itself is refused, not passed over.
+#[test]
+fn a_text_has_no_batch() {
+    let folder = folder();
+    for key in [
+        "data.seq_len",
+        " data.batch_size ",
+        "pipeline.micro_batch_size",
+    ] {
+        let set = format!("{key}=3");
+        let output = gpipe(folder.path(), &["sample", "run", "--set", &set]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(&format!("--set {set}: ")), "{said}");
+        assert!(said.ends_with("leave it out\n"), "{said}");
+    }
+}
+
 /// A smaller batch than that of the run has fewer micro-batches, without a word.
 #[test]
 fn eval_chooses_its_micro_batches() {
