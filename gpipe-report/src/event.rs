@@ -43,8 +43,10 @@ pub enum Event {
         trained_parameters: u64,
         /// Steps that will be run.
         steps: u64,
-        /// Tokens of a step.
+        /// Tokens of a step; of a network for images, images.
         tokens: u64,
+        /// Which of the two they are: `tokens` or `images`.
+        unit: &'static str,
     },
     /// A training step is done.
     Step {

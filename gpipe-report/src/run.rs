@@ -47,6 +47,19 @@ pub struct RunStart {
     pub parameters: u64,
     /// Steps that were to be run.
     pub steps: u64,
+    /// What a step has: `tokens` or `images`. Earlier versions did not write it.
+    pub unit: Option<String>,
+}
+
+impl Run {
+    /// What is counted as tokens of a step: tokens or images.
+    pub(crate) fn unit(&self) -> &'static str {
+        let unit = self.start.as_ref().and_then(|start| start.unit.as_deref());
+        match unit {
+            Some("images") => "images",
+            _ => "tokens",
+        }
+    }
 }
 
 /// The event `step`; numbers that are not finite are missing.

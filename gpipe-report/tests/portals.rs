@@ -52,6 +52,7 @@ fn run(folder: &Path, portals: &[Portal]) {
         trained_parameters: 1234,
         steps: 1,
         tokens: 64,
+        unit: "tokens",
     };
     run.event(&start, now).unwrap();
     let mut tracer = Tracer::new(record, 1, |_| true);

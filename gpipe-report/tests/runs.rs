@@ -114,6 +114,7 @@ fn whole(folder: &Path, config: &str) {
         trained_parameters: 1234,
         steps: 3,
         tokens: 64,
+        unit: "tokens",
     };
     run.event(&start, now()).unwrap();
     let mut tracer = Tracer::new(record(&schedule), usize::MAX, |step| step != 2);

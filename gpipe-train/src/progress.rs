@@ -100,6 +100,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             trained_parameters: reporter.forecast.trained,
             steps,
             tokens: reporter.tokens(),
+            unit: config.model.unit()[1],
         };
         reporter.record.event(&start);
         if let Some((_, warnings)) = &mut from {

@@ -81,6 +81,8 @@ fn a_convnet_learns_digits_and_is_evaluated_and_resumed_by_the_same_bits() {
     assert_eq!(losses(&resumed), losses(&whole)[80..]);
     let page = gpipe(here, &["report", "whole"]);
     assert_eq!(page.status.code(), Some(0), "{}", stderr(&page));
+    let page = std::fs::read_to_string(here.join("whole/report.html")).unwrap();
+    assert!(page.contains(" images/s") && !page.contains("tokens/s"));
 }
 
 #[test]

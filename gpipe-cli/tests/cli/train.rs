@@ -120,6 +120,7 @@ fn events_are_the_same_objects_with_a_time() {
             "trained_parameters",
             "steps",
             "tokens",
+            "unit",
             "time",
         ],
     );

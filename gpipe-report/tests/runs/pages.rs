@@ -47,6 +47,34 @@ fn differences_of_two_runs_have_a_column() {
     );
 }
 
+/// A network for images has no tokens; nor has every run the unit, which is of tokens then.
+#[test]
+fn speeds_have_the_unit_of_their_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    whole(&path, "");
+    let file = path.join("events.jsonl");
+    let events = fs::read_to_string(&file).unwrap();
+    let mut runs = Vec::new();
+    for (written, speed, caption) in [
+        (
+            ",\"unit\":\"images\"",
+            "1.00k images/s",
+            "Speed in images a second",
+        ),
+        ("", "1.00k tokens/s", "Speed in tokens a second"),
+    ] {
+        let changed = events.replace(",\"unit\":\"tokens\"", written);
+        assert_ne!(changed, events);
+        fs::write(&file, changed).unwrap();
+        runs.push(read_run(&path).unwrap());
+        let page = html(&runs[runs.len() - 1..]).unwrap();
+        assert!(page.contains(speed) && page.contains(caption), "{speed}");
+    }
+    let page = html(&runs).unwrap();
+    assert!(page.contains("Speed in images or tokens a second"));
+}
+
 #[test]
 fn many_kept_steps_are_folded_and_devices_name_their_step() {
     let folder = tempfile::tempdir().unwrap();

@@ -31,6 +31,9 @@ pub(crate) fn curves(runs: &[Run]) -> Result<String> {
     } else {
         "Loss over steps"
     };
+    let mut units: Vec<&str> = runs.iter().map(Run::unit).collect();
+    units.dedup();
+    let unit = units.join(" or ");
     let charts = [
         chart(dots, "nats", losses)?,
         chart(
@@ -39,8 +42,8 @@ pub(crate) fn curves(runs: &[Run]) -> Result<String> {
             line(|step| step.grad_norm),
         )?,
         chart(
-            "Tokens a second",
-            "tokens / s",
+            &format!("Speed in {unit} a second"),
+            &format!("{unit} / s"),
             line(|step| step.tokens_per_second),
         )?,
         chart(

@@ -173,7 +173,7 @@ fn facts(run: &Run, picture: Option<&Picture>) -> Vec<Fact> {
         Fact::new(
             "Speed, median",
             said(speed, &|speed| {
-                format!("{} tokens/s", numbers::short(speed))
+                format!("{} {}/s", numbers::short(speed), run.unit())
             }),
             said(middle(|step| step.step_seconds), &|seconds| {
                 format!("{} a step", numbers::step_time(seconds))
