@@ -195,11 +195,7 @@ impl SearchSpace {
         };
         if let [order] = &self.orders[..] {
             // What is wrong with these numbers themselves.
-            let built = schedule.build(stages, self.micro_batches[0], None);
-            built.map_err(|error| match stages.is_multiple_of(order.chunks) {
-                true => error,
-                false => Error::invalid(format!("{error}{sizes}")),
-            })?;
+            schedule.build(stages, self.micro_batches[0], None)?;
             let (needed, most) = (stages.div_ceil(order.chunks), workers * order.chunks);
             return Err(Error::invalid(format!(
                 "{stages} stages with `pipeline.schedule = {schedule}` are for {needed} workers, but there are \

@@ -110,9 +110,27 @@ const CONFIGURATIONS: &[Case] = &[
     (
         "plan --auto --schedule interleaved:2 --partition 3,3,3",
         &[(
-            "--stages 2 or 4, with as many sizes in --partition",
+            "2 or 4 sizes, and as many --stages",
             "--stages 2 --partition 4,5",
         )],
+    ),
+    (
+        "train --schedule interleaved:2 --partition 3,3,3",
+        &[(
+            "2 or 4 sizes, and as many --stages",
+            "--stages 4 --partition 3,3,2,1",
+        )],
+    ),
+    (
+        "train --micro-batches 2 --replicas 3",
+        &[("--micro-batches 3", "--micro-batches 3")],
+    ),
+    (
+        "train --micro-batches 1 --groups 2",
+        &[
+            ("--groups 1", "--groups 1"),
+            ("--micro-batches 2", "--micro-batches 2"),
+        ],
     ),
     (
         "train --remat budget:20KiB",

@@ -1,7 +1,9 @@
 //! Cross-field validation.
 
 use gpipe_data::{AUTO, CICERO, DIGITS, SYNTHETIC};
+use gpipe_partition::CutRule;
 use gpipe_remat::Policy;
+use gpipe_report::numbers::counted;
 use gpipe_sched::Schedule;
 
 use super::loss_target::LossTarget;
@@ -9,7 +11,7 @@ use super::model::Family;
 use super::nccl_use::NcclUse;
 use super::numbers::{Amount, Fraction};
 use super::optimizer_name::OptimizerName;
-use super::{Optimizer, TrainConfig, presets, seq2seq_preset};
+use super::{Optimizer, Pipeline, TrainConfig, presets, seq2seq_preset};
 use crate::error::{Error, Result};
 
 /// Refuses combinations of values that exclude each other. The numbers of micro-batches or of samples may be those of a
@@ -50,6 +52,7 @@ pub fn check(config: &TrainConfig, [of_table, of_costs]: [bool; 2]) -> Result<()
             "run.nccl = on is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.nccl` out",
         ));
     }
+    check_sizes(&config.pipeline)?;
     check_optimizer(&config.optimizer)?;
     check_heads(&model.family)?;
     let (batch, micro_batches) = (
@@ -66,24 +69,27 @@ pub fn check(config: &TrainConfig, [of_table, of_costs]: [bool; 2]) -> Result<()
             (false, false) => format!("{fewer}, or {more}"),
         };
         return Err(Error::invalid(format!(
-            "{micro_batches} micro-batches but {batch} samples a batch: {mend}"
+            "{micro_batches} micro-batches but {} a batch: {mend}",
+            counted(batch as u64, "sample")
         )));
     }
     let groups = config.pipeline.groups.get();
     let replicas = config.pipeline.replicas.get();
+    let of_batch = || counted(micro_batches as u64, "micro-batch");
     if replicas > micro_batches {
         let mend = match replicas <= batch {
             true => format!("pipeline.micro_batches = {replicas}"),
             false => format!("pipeline.replicas = {micro_batches}"),
         };
         return Err(Error::invalid(format!(
-            "{replicas} replicas but {micro_batches} micro-batches: each replica takes one or more, so use `{mend}`"
+            "{replicas} replicas but {}: each replica takes one or more, so use `{mend}`",
+            of_batch()
         )));
     }
     if groups > micro_batches {
         return Err(Error::invalid(format!(
-            "{groups} groups but {micro_batches} micro-batches: use `pipeline.groups = {}` or fewer, \
-             or `pipeline.micro_batches = {groups}`",
+            "{groups} groups but {}: use `pipeline.groups = {}` or fewer, or `pipeline.micro_batches = {groups}`",
+            of_batch(),
             micro_batches / replicas * replicas
         )));
     }
@@ -125,6 +131,27 @@ pub fn check(config: &TrainConfig, [of_table, of_costs]: [bool; 2]) -> Result<()
         )));
     }
     Ok(())
+}
+
+/// Refuses a given cut that the schedule cannot deal out evenly to workers. Its mend is of both numbers: asked for its number
+/// of stages alone, the cut and the schedule would refuse each other's.
+fn check_sizes(pipeline: &Pipeline) -> Result<()> {
+    let (CutRule::Sizes(sizes), schedule) = (&*pipeline.partition, &*pipeline.schedule) else {
+        return Ok(());
+    };
+    let (count, chunks) = (sizes.len(), schedule.chunks());
+    if count.is_multiple_of(chunks) {
+        return Ok(());
+    }
+    let fewer = match count / chunks * chunks {
+        0 => String::new(),
+        fewer => format!("{fewer} or "),
+    };
+    Err(Error::invalid(format!(
+        "{} in `pipeline.partition` but {chunks} stages on each worker: give {fewer}{} sizes, and as many `pipeline.stages`",
+        counted(count as u64, "size"),
+        count.next_multiple_of(chunks)
+    )))
 }
 
 /// Refuses heads that do not divide the width.
@@ -316,7 +343,7 @@ mod tests {
         for (set, mend) in [
             (
                 &["pipeline.replicas=2", "pipeline.micro_batches=1"][..],
-                "2 replicas but 1 micro-batches: each replica takes one or more, so use `pipeline.micro_batches = 2`",
+                "2 replicas but 1 micro-batch: each replica takes one or more, so use `pipeline.micro_batches = 2`",
             ),
             (
                 &["pipeline.replicas=2", "data.batch_size=1"],
