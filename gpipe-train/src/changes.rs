@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use gpipe_report::numbers::counted;
 use toml::{Table, Value};
 
 use crate::config::{OptimizerName, TrainConfig};
@@ -154,7 +155,8 @@ fn learning_rate(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Op
     let (before, after) = (saved.run.steps.u64(), now.run.steps.u64());
     if after < step {
         return Err(Error::invalid(format!(
-            "{after} steps, but the checkpoint is of step {step}: use `run.steps = {step}` or more"
+            "{}, but the checkpoint is of step {step}: use `run.steps = {step}` or more",
+            counted(after, "step")
         )));
     }
     // Changes of the optimizer's keys have warnings of their own.

@@ -44,7 +44,8 @@ impl ScheduleTable {
             return Err(self.fault(&words));
         }
         if stages > layers {
-            let words = format!("it has {stages} stages, but there are {layers} layers");
+            let layers = counted(layers as u64, "layer");
+            let words = format!("it has {stages} stages, but the model {layers}");
             return Err(self.fault(&words));
         }
         let chunks = stages / devices;
@@ -262,7 +263,8 @@ fn numbers_of_micro_batches(batch: usize, table: Option<&ScheduleTable>) -> Resu
     if let Some(table) = table {
         let own = table.schedule.micro_batches();
         if own > batch {
-            let words = format!("it has {own} micro-batches, but the batch {batch} samples");
+            let samples = counted(batch as u64, "sample");
+            let words = format!("it has {own} micro-batches, but the batch {samples}");
             return Err(table.fault(&words));
         }
         if !numbers.contains(&own) {

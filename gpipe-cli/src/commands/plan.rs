@@ -215,10 +215,14 @@ fn show_setup(
 
 /// The batch as text.
 fn batch(config: &TrainConfig) -> String {
-    let (samples, tokens) = (config.data.batch_size.get(), config.data.seq_len.get());
+    let (samples, tokens) = (config.data.batch_size.u64(), config.data.seq_len.u64());
     match config.model.is_classifier() {
-        true => format!("{samples} images"),
-        false => format!("{samples} samples of {tokens} tokens"),
+        true => numbers::counted(samples, "image"),
+        false => format!(
+            "{} of {}",
+            numbers::counted(samples, "sample"),
+            numbers::counted(tokens, "token")
+        ),
     }
 }
 
@@ -267,11 +271,15 @@ fn show_costs(
         return publish(&partition, &loads, bubble, None);
     }
     print(&format!(
-        "{loads}\n\n{}\n{}\nbubble  {} with {} micro-batches ({})",
+        "{loads}
+
+{}
+{}
+bubble  {} with {} ({})",
         why(&gpipe_train::cuts("", &partition, &prices, 0)?),
         schedule.grid(terminal_width()),
         numbers::percent(bubble),
-        schedule.micro_batches(),
+        numbers::counted(schedule.micro_batches() as u64, "micro-batch"),
         given.backward,
     ))
 }

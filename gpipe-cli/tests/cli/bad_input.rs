@@ -66,6 +66,14 @@ const CASES: &[(&[&str], &[&str])] = &[
         &["sample", "none", "--threads", "2", "--memory", "1GiB"],
         &["'--memory' found; use --set pipeline.memory=VALUE"],
     ),
+    (
+        &["train", "--devices", "cpu*1", "--stages", "2"],
+        &["2 stages but 1 worker in --devices cpu*1: list one"],
+    ),
+    (
+        &["train", "--batch-size", "1", "--micro-batches", "2"],
+        &["2 micro-batches but 1 sample a batch"],
+    ),
     // It would be refused, or change nothing.
     (
         &["sample", "none", "--seq-len", "3"],

@@ -4,6 +4,7 @@ use std::num::NonZero;
 use std::path::Path;
 
 use gpipe_data::{AUTO, CICERO, CLASSES, DIGITS, SIDE, SYNTHETIC, count_classes};
+use gpipe_report::numbers::counted;
 use gpipe_sched::Schedule;
 use toml::Value;
 
@@ -130,8 +131,8 @@ impl Draft {
         let samples = match (given, batch.map(whole)) {
             (Some(given), Some(batch)) if given != batch => {
                 return Err(Error::invalid(format!(
-                    "`data.batch_size = {given}`, but the costs are those of {batch} samples: use `data.batch_size = \
-                     {batch}`"
+                    "`data.batch_size = {given}`, but the costs are those of {}: use `data.batch_size = {batch}`",
+                    counted(batch.unsigned_abs(), "sample")
                 )));
             }
             (Some(given), _) => given,
@@ -262,8 +263,10 @@ impl Draft {
                 let rows = table.devices() as u64;
                 if rows != workers && !repeated {
                     return Err(Error::invalid(format!(
-                        "{workers} workers in `pipeline.devices = {devices}` but {rows} rows in the table of `pipeline.schedule`: \
-                         list one for each, or a bare name for all"
+                        "{} in `pipeline.devices = {devices}` but {} in the table of `pipeline.schedule`: list one for each, \
+                         or a bare name for all",
+                        counted(workers, "worker"),
+                        counted(rows, "row")
                     )));
                 }
                 whole(table.stages())
@@ -285,8 +288,9 @@ impl Draft {
                     chunks => format!("list one for every {chunks} stages"),
                 };
                 return Err(Error::invalid(format!(
-                    "{stages} stages but {workers} workers in `pipeline.devices = {devices}`: {each}, or a bare name \
-                     for all"
+                    "{} but {} in `pipeline.devices = {devices}`: {each}, or a bare name for all",
+                    counted(stages.unsigned_abs(), "stage"),
+                    counted(workers, "worker")
                 )));
             }
             Some(_) => {}

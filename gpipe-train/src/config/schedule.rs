@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::{fmt, fs};
 
+use gpipe_report::numbers::counted;
 use gpipe_sched::{Costs, ParseScheduleError, Schedule, ScheduleKind};
 
 use crate::error::{Error, Result as Outcome};
@@ -106,15 +107,16 @@ fn build(
             below => format!("`pipeline.stages = {below}` or {above}"),
         };
         return Err(Error::invalid(format!(
-            "{stages} stages but {chunks} on each worker: use {counts}"
+            "{} but {chunks} on each worker: use {counts}",
+            counted(stages as u64, "stage")
         )));
     }
     // Building allocates a few hundred bytes for each pair.
     let most = MOST_CELLS / stages.max(1);
     if micro_batches > most {
         return Err(Error::invalid(format!(
-            "{stages} stages and {micro_batches} micro-batches make a schedule that is too long: use \
-             fewer micro-batches, {} at most",
+            "{} and {micro_batches} micro-batches make a schedule that is too long: use fewer micro-batches, {} at most",
+            counted(stages as u64, "stage"),
             most.max(1)
         )));
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use gpipe_remat::planner::{Link, Placement, Replication, Worker};
 use gpipe_report::MeasuredLink;
+use gpipe_report::numbers::counted;
 use gpipe_sched::World;
 
 use crate::error::{Error, Result};
@@ -84,7 +85,8 @@ impl Hosts {
         };
         if count == 0 || count.saturating_mul(workers) > MOST {
             return Err(Error::invalid(format!(
-                "--hosts {count}, of {workers} workers each: use --hosts 1 to {}, for at most {MOST} workers in all",
+                "--hosts {count}, of {} each: use --hosts 1 to {}, for at most {MOST} workers in all",
+                counted(workers as u64, "worker"),
                 MOST / workers.max(1)
             )));
         }

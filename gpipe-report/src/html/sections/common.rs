@@ -3,6 +3,7 @@
 use gpipe_sched::BubbleBreakdown;
 
 use crate::html::picture::Picture;
+use crate::numbers::counted;
 use crate::run::Run;
 use crate::timeline::record::Record;
 
@@ -30,10 +31,10 @@ pub(crate) type Pictures = [Option<Picture>];
 pub(crate) fn machine(record: &Record) -> String {
     let machine = &record.machine;
     format!(
-        "{} devices, {} threads on {} cores",
-        record.devices.len(),
-        machine.threads,
-        machine.cores
+        "{}, {} on {}",
+        counted(record.devices.len() as u64, "device"),
+        counted(machine.threads as u64, "thread"),
+        counted(machine.cores as u64, "core")
     )
 }
 
