@@ -33,6 +33,7 @@ pub use trained::{EvalArgs, SampleArgs};
 #[derive(Debug, Parser)]
 #[command(
     name = "gpipe",
+    bin_name = "gpipe",
     version,
     max_term_width = 100,
     arg_required_else_help = true,

@@ -25,7 +25,12 @@ pub fn seconds(text: &str) -> Result<u64, &'static str> {
     read(text, mend).and_then(|seconds| if seconds < 3 { Err(mend) } else { Ok(seconds) })
 }
 
-/// A number that is checked where it is used, or else this mend.
-pub fn number(text: &str, mend: &'static str) -> Result<f64, &'static str> {
-    text.parse().map_err(|_| mend)
+/// A number that is allowed, or else this mend.
+pub fn number(
+    text: &str,
+    is_allowed: impl Fn(f64) -> bool,
+    mend: &'static str,
+) -> Result<f64, &'static str> {
+    let number = text.parse().ok();
+    number.filter(|number| is_allowed(*number)).ok_or(mend)
 }

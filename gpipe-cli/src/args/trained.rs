@@ -1,6 +1,6 @@
 //! Arguments of `gpipe eval` and `gpipe sample`.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use super::Workers;
@@ -56,11 +56,11 @@ pub struct SampleArgs {
     )]
     pub prompt: Vec<String>,
     /// Tokens to generate after the prompt
-    #[arg(long, value_name = "N", default_value_t = 200, help_heading = "Text", value_parser = whole::<u32>)]
-    pub tokens: u32,
+    #[arg(long, value_name = "N", default_value = "200", help_heading = "Text", value_parser = whole::<NonZeroU32>)]
+    pub tokens: NonZeroU32,
     /// Sampling temperature: below 1 favours likely tokens; 0 always takes the most likely
     #[arg(long, value_name = "T", default_value_t = 0.8, help_heading = "Text")]
-    #[arg(value_parser = |text: &str| number(text, "use a finite number from 0 up"))]
+    #[arg(value_parser = |text: &str| number(text, |t| t.is_finite() && t >= 0.0, "use a finite number from 0 up"))]
     pub temperature: f64,
     /// Sample from the N most likely tokens only [default: from all]
     #[arg(long, value_name = "N", help_heading = "Text", value_parser = whole::<NonZeroUsize>)]
@@ -68,7 +68,7 @@ pub struct SampleArgs {
     /// Sample from the fewest most likely tokens that have this share of the probability together
     /// [default: from all]
     #[arg(long, value_name = "P", help_heading = "Text")]
-    #[arg(value_parser = |text: &str| number(text, "use a number above 0, up to 1"))]
+    #[arg(value_parser = |text: &str| number(text, |p| p > 0.0 && p <= 1.0, "use a number above 0, up to 1"))]
     pub top_p: Option<f64>,
     /// Search for the likeliest of several texts that go on side by side from one prompt, with N of them, instead of
     /// sampling

@@ -218,11 +218,10 @@ fn batch(config: &TrainConfig) -> String {
     let (samples, tokens) = (config.data.batch_size.u64(), config.data.seq_len.u64());
     match config.model.is_classifier() {
         true => numbers::counted(samples, "image"),
-        false => format!(
-            "{} of {}",
-            numbers::counted(samples, "sample"),
-            numbers::counted(tokens, "token")
-        ),
+        false => {
+            let samples = numbers::counted(samples, "sample");
+            format!("{samples} of {}", numbers::counted(tokens, "token"))
+        }
     }
 }
 

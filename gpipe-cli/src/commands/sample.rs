@@ -17,7 +17,11 @@ use crate::ranks;
 
 /// Prints the prompt and the generated text.
 pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
-    let sampling = sampling(args)?;
+    if args.prompt.iter().any(String::is_empty) {
+        return Err(Fail::invalid(
+            "--prompt: is empty: use at least one character",
+        ));
+    }
     let source = gpipe_train::find(&args.model)?;
     let console = Console::new(output, 1)?;
     for warning in &source.warnings {
@@ -44,8 +48,12 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
     let decoder = |prompt: &Vec<u32>| StreamDecoder::new(vocabulary).after(prompt);
     let mut decoders: Vec<StreamDecoder<'_>> = prompts.iter().map(decoder).collect();
     let generation = Generation {
-        sampling,
-        tokens: args.tokens as usize,
+        sampling: Sampling {
+            temperature: args.temperature,
+            top_k: args.top_k.map(NonZeroUsize::get),
+            top_p: args.top_p,
+        },
+        tokens: args.tokens.get() as usize,
         ends: match args.ignore_end {
             true => Vec::new(),
             false => ends.clone(),
@@ -142,9 +150,6 @@ fn prompts(
     texts.iter().map(encode).collect()
 }
 
-/// Keys of a batch, which generation has none of.
-const SINGLE: [&str; 3] = ["data.batch_size", "pipeline.micro_batches", "data.seq_len"];
-
 /// The configuration of the run, if there is one, for a single sample.
 fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig> {
     let settings = Settings {
@@ -153,51 +158,17 @@ fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig>
         tokenizer: args.tokenizer.clone(),
         ..args.workers.clone().into()
     };
-    for set in &args.set {
-        let (key, _) = set.split_once('=').unwrap_or((set, ""));
-        if SINGLE.contains(&key.trim()) || key.trim() == "pipeline.micro_batch_size" {
-            return Err(Fail::invalid(format!(
-                "--set {set}: each text goes on by one token at a time: leave it out"
-            )));
-        }
+    let of_batch = ["data.batch_size", "data.seq_len", "pipeline.micro_batch"];
+    let is_set = |set: &&String| of_batch.iter().any(|key| set.trim_start().starts_with(key));
+    if let Some(set) = args.set.iter().find(is_set) {
+        return Err(Fail::invalid(format!(
+            "--set {set}: a text goes on by one token at a time: leave it out"
+        )));
     }
-    let single = SINGLE.map(|key| Setting::new(key, 1));
+    let single = ["data.batch_size", "data.seq_len", "pipeline.micro_batches"];
+    let single = single.map(|key| Setting::new(key, 1));
     let layers = settings.lay_over(source.overrides()?)?;
     Ok(source.resolve(layers.layer(single)?)?)
-}
-
-fn sampling(args: &SampleArgs) -> Result<Sampling> {
-    let SampleArgs {
-        temperature,
-        top_k,
-        top_p,
-        tokens,
-        prompt,
-        ..
-    } = args;
-    if !temperature.is_finite() || *temperature < 0.0 {
-        return Err(Fail::invalid(format!(
-            "--temperature {temperature}: use a finite number from 0 up; 0 takes the most likely token"
-        )));
-    }
-    if let Some(share) = top_p.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
-        return Err(Fail::invalid(format!(
-            "--top-p {share}: use a number above 0, up to 1"
-        )));
-    }
-    if *tokens == 0 {
-        return Err(Fail::invalid("--tokens 0: use a whole number from 1 up"));
-    }
-    if prompt.iter().any(String::is_empty) {
-        return Err(Fail::invalid(
-            "--prompt: is empty: use at least one character",
-        ));
-    }
-    Ok(Sampling {
-        temperature: *temperature,
-        top_k: top_k.map(NonZeroUsize::get),
-        top_p: *top_p,
-    })
 }
 
 /// Prints a part of the text and flushes it. On a terminal, control characters are replaced, since the
