@@ -103,7 +103,7 @@ fn build(
     if !stages.is_multiple_of(chunks) {
         let (below, above) = (stages / chunks * chunks, stages.next_multiple_of(chunks));
         let counts = match below {
-            0 => format!("`pipeline.stages = {above}`"),
+            0 => format!("`pipeline.stages = {above}`, or another schedule"),
             below => format!("`pipeline.stages = {below}` or {above}"),
         };
         return Err(Error::invalid(format!(
