@@ -255,7 +255,9 @@ impl Draft {
         let Some(devices) = self.given.devices() else {
             return Ok(());
         };
-        let workers = devices.workers().saturating_mul((ranks / replicas).max(1));
+        // Each rank has those that are listed.
+        let sharing = (ranks / replicas).max(1);
+        let workers = devices.workers().saturating_mul(sharing);
         let repeated = devices.repeated().is_some();
         let chunks = self.schedule.as_ref().map_or(1, ScheduleChoice::chunks) as u64;
         let fitting = match &self.table {
@@ -283,13 +285,22 @@ impl Draft {
         match self.given.number("pipeline", "stages") {
             None => self.keys.set("pipeline", "stages", fitting),
             Some(stages) if !repeated && stages != fitting => {
-                let each = match chunks {
+                let needed = stages.unsigned_abs();
+                let each = match chunks.saturating_mul(sharing) {
                     1 => "list one for each stage".to_owned(),
-                    chunks => format!("list one for every {chunks} stages"),
+                    _ if sharing == 1 => format!("list one for every {chunks} stages"),
+                    by if needed.is_multiple_of(by) => {
+                        format!("list {} for each rank", needed / by)
+                    }
+                    _ => format!("use `pipeline.stages = {fitting}`"),
+                };
+                let on = match sharing {
+                    1 => String::new(),
+                    ranks => format!(" on {ranks} ranks"),
                 };
                 return Err(Error::invalid(format!(
-                    "{} but {} in `pipeline.devices = {devices}`: {each}, or a bare name for all",
-                    counted(stages.unsigned_abs(), "stage"),
+                    "{} but {} in `pipeline.devices = {devices}`{on}: {each}, or a bare name for all",
+                    counted(needed, "stage"),
                     counted(workers, "worker")
                 )));
             }

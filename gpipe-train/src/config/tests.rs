@@ -301,6 +301,27 @@ fn values_that_are_impossible_are_refused_with_the_mend() {
     }
 }
 
+/// Each rank has the workers that are listed: the mend is of one rank.
+#[test]
+fn a_list_of_workers_is_that_of_each_rank() {
+    let resolved = |devices: &str, stages: i64| {
+        let settings = [
+            Setting::new("pipeline.devices", devices),
+            Setting::new("pipeline.stages", stages),
+        ];
+        let config = Overrides::new().layer(settings).unwrap().on_ranks(2, 2);
+        config.resolve().map_err(|error| error.to_string())
+    };
+    let said = resolved("cpu*2", 2).unwrap_err();
+    let words =
+        "2 stages but 4 workers in `pipeline.devices = cpu*2` on 2 ranks: list 1 for each rank,";
+    assert!(said.starts_with(words), "{said}");
+    assert!(resolved("cpu*1", 2).is_ok());
+    let said = resolved("cpu*2", 3).unwrap_err();
+    assert!(said.contains("use `pipeline.stages = 4`"), "{said}");
+    assert!(resolved("cpu*2", 4).is_ok());
+}
+
 #[test]
 fn a_fault_in_a_file_has_its_line() {
     let cases = [
