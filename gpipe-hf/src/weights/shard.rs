@@ -29,11 +29,11 @@ pub struct Located {
 }
 
 impl Shard {
-    /// Opens a file and checks its header against its length. Errors of reading end with the mend.
+    /// Opens a file and checks its header against its length. Errors end with the mend.
     pub fn open(path: PathBuf, mend: &'static str) -> Result<(Self, Header)> {
         let fault = |error: &dyn fmt::Display| Error::Invalid {
             path: path.clone(),
-            fault: error.to_string(),
+            fault: format!("{error}: {mend}"),
         };
         let unreadable = |error| gpipe_files::Error::read(&path, mend)(error);
         let (mut file, length) = open_regular(&path, Links::Followed, mend)?;

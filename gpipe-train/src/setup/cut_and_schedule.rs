@@ -2,6 +2,7 @@
 
 use gpipe_partition::{CutRule, Partition};
 use gpipe_remat::{Policy, StagePrices};
+use gpipe_report::numbers;
 use gpipe_sched::{Costs, Schedule, simulate};
 
 use crate::config::{Pipeline, ScheduleChoice};
@@ -16,14 +17,22 @@ pub fn check_stages(pipeline: &Pipeline, layers: usize) -> Result<()> {
     if stages <= layers {
         return Ok(());
     }
+    let chunks = pipeline.schedule.chunks();
+    // Each worker has as many.
+    let most = layers - layers % chunks;
     let mend = match &*pipeline.schedule {
-        ScheduleChoice::Kind(_) => format!("use `pipeline.stages = {layers}` or fewer"),
-        table => {
-            format!("use another table than `pipeline.schedule = {table}`, or more layers")
+        ScheduleChoice::Kind(_) if most > 0 => format!("use `pipeline.stages = {most}` or fewer"),
+        schedule => {
+            let kind = match schedule {
+                ScheduleChoice::Kind(_) => "schedule",
+                ScheduleChoice::Table(_) => "table",
+            };
+            format!("use another {kind} than `pipeline.schedule = {schedule}`, or more layers")
         }
     };
+    let layers = numbers::counted(layers as u64, "layer");
     Err(Error::invalid(format!(
-        "{stages} stages but {layers} layers: {mend}"
+        "{stages} stages but {layers}: {mend}"
     )))
 }
 
@@ -42,12 +51,27 @@ pub fn cut(rule: &CutRule, costs: &[u64], stages: usize) -> Result<Partition> {
                 true => format!(", or `pipeline.stages = {sizes}`"),
                 false => format!(", of {layers} layers in all"),
             };
+            let (sizes, parts) = (
+                numbers::counted(sizes as u64, "size"),
+                numbers::counted(parts as u64, "stage"),
+            );
             Error::invalid(format!(
-                "{sizes} sizes in `pipeline.partition` but {parts} stages: give one size for each{other}"
+                "{sizes} in `pipeline.partition` but {parts}: give one size for each{other}"
             ))
         }
         error => Error::input(error),
     })
+}
+
+/// The error of layers of a model that could not be cut.
+pub(super) fn uncut(error: gpipe_partition::Error) -> Error {
+    match error {
+        gpipe_partition::Error::Overflow { layer, .. } => Error::invalid(format!(
+            "the costs of layers 0 to {layer} are more than can be counted: use a smaller model, or fewer samples and \
+             tokens a step"
+        )),
+        error => Error::input(error),
+    }
 }
 
 /// [`cut`] of a model whose first `before` layers are before the pipeline, in its first stage, which has at least one
@@ -78,7 +102,7 @@ pub(super) fn cut_behind(
             ))),
             _ => cut(rule, prices.layers(), stages),
         },
-        _ => prices.cut(rule, stages, before).map_err(Error::input),
+        _ => prices.cut(rule, stages, before).map_err(uncut),
     }
 }
 

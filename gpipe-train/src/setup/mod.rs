@@ -221,7 +221,7 @@ impl Setup {
                 Error::invalid(format!("{error}: use `pipeline.before = {fewer}`"))
             })?,
         };
-        let loads = prices.loads(&partition).map_err(Error::input)?;
+        let loads = prices.loads(&partition).map_err(cut_and_schedule::uncut)?;
 
         let ranges: Vec<Range<usize>> = partition.ranges().collect();
         let keep = |schedule: &Schedule| {

@@ -114,6 +114,31 @@ fn a_stage_that_computes_less_again_gets_more_layers() {
     );
 }
 
+/// The mends of more stages than layers, and of costs beyond all numbers, are followed.
+#[test]
+fn a_model_that_cannot_be_cut_has_a_mend_that_works() {
+    let said = |set: &[&str]| {
+        let config = resolved(&[&["model.name=gpt-nano"], set].concat());
+        Setup::new(&config).err().map(|error| error.to_string())
+    };
+    let stages = |stages: &'static str, schedule: &'static str| said(&[stages, schedule]);
+    let refused = stages("pipeline.stages=40", "pipeline.schedule=interleaved:4").unwrap();
+    let mend = "40 stages but 11 layers: use `pipeline.stages = 8` or fewer";
+    assert_eq!(refused, mend);
+    assert_eq!(
+        stages("pipeline.stages=8", "pipeline.schedule=interleaved:4"),
+        None
+    );
+    let refused = stages("pipeline.stages=100", "pipeline.schedule=interleaved:100").unwrap();
+    let mend = "use another schedule than `pipeline.schedule = interleaved:100`, or more layers";
+    assert!(refused.ends_with(mend), "{refused}");
+    let refused = said(&["model.width=100000000"]).unwrap();
+    assert!(
+        refused.contains("can be counted: use a smaller model"),
+        "{refused}"
+    );
+}
+
 /// A cost model that does not know a layer is named.
 #[test]
 fn a_cost_model_without_a_formula_is_named() {
