@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::executor::clock::{Clock, Received};
-use crate::executor::failure::PipelineError;
+use crate::executor::failure::{PipelineError, is_of_another_rank};
 use crate::executor::far::Far;
 use crate::executor::loss_stage::LossStage;
 use crate::executor::mailboxes::Mailboxes;
@@ -48,8 +48,7 @@ where
     /// all threads concurrently; the worker of the last stage then builds the loss stage.
     ///
     /// # Errors
-    /// If a thread cannot be started, or a stage or the loss stage cannot be built: the first of
-    /// these errors.
+    /// If a thread cannot be started, or a stage or the loss stage cannot be built: the error of the first device.
     pub fn build<E, G>(
         schedule: Schedule,
         make_stage: impl Fn(usize) -> Result<S, E> + Send + Sync + 'static,
@@ -97,6 +96,8 @@ where
             deadline: None,
             task: VISIT,
         };
+        // Begun here, so that what stages post to each other while they are built is of this call, which ends with it.
+        let call = pipeline.begin_call();
         let mut started = Ok(());
         for (device, is_own) in own.into_iter().enumerate() {
             if !is_own {
@@ -117,11 +118,16 @@ where
             let (jobs, inbox) = mpsc::channel::<Job<S, T>>();
             let work = move || {
                 let _close = CloseOnExit(mailboxes.clone());
+                let stops = mailboxes.clone();
                 let made = make(device, owned, &*make_stage, make_loss_stage, mailboxes);
                 drop(make_stage);
                 let mut worker = match made {
                     Ok(worker) => worker,
-                    Err(error) => return drop(ready.send((device, Err(error)))),
+                    Err(error) => {
+                        // At once: workers of any rank may wait for what the stage had to give.
+                        stops.stop(call);
+                        return drop(ready.send((device, Err(error))));
+                    }
                 };
                 let _ = ready.send((device, Ok(())));
                 drop(ready);
@@ -138,7 +144,7 @@ where
                     is_far: false,
                 }),
                 Err(source) => {
-                    // The other ranks hear of it below.
+                    pipeline.mailboxes.stop(call);
                     started = Err(PipelineError::Thread { device, source });
                     break;
                 }
@@ -146,11 +152,17 @@ where
         }
         drop(ready);
         let progress = Progress::of_visit("the construction", pipeline.parts());
-        let mut first = Ok(());
-        let waited = pipeline.collect(&answers, Clock::start(), &progress, 0, |_, answer| {
-            first = std::mem::replace(&mut first, Ok(())).and(answer);
-        });
-        pipeline.agree(pipeline.begin_call(), started.and(waited).and(first))?;
+        let mut errors = Vec::new();
+        let take = |device, answer: Result<(), PipelineError>| {
+            errors.extend(answer.err().map(|error| (device, error)));
+        };
+        let waited = pipeline.collect(&answers, Clock::start(), &progress, call, take);
+        // An error of another rank only if there is no cause on this one.
+        let first = errors
+            .into_iter()
+            .min_by_key(|(device, error)| (is_of_another_rank(error), *device));
+        let built = first.map_or(Ok(()), |(_, error)| Err(error));
+        pipeline.agree(call, started.and(waited).and(built))?;
         Ok(pipeline)
     }
 

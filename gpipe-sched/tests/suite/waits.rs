@@ -1,13 +1,14 @@
 //! Sequences of calls over ranks in which one could wait for another without end.
 
+use std::error::Error;
 use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use gpipe_sched::{
-    InMemory, Label, MicroBatch, Part, Pipeline, PipelineError, Place, Schedule, Stage, World,
-    gpipe, one_f_one_b,
+    InMemory, Label, MicroBatch, Parcel, Part, Pipeline, PipelineError, Place, Schedule, Stage,
+    World, gpipe, one_f_one_b,
 };
 
 use crate::common::ranks::{Numbers, join, step};
@@ -108,6 +109,46 @@ fn a_failed_step_ends_the_waits_for_what_is_posted() {
             assert!(error.contains(&Failure(place).to_string()), "{error}");
         }
     }
+}
+
+/// A stage that cannot be built gives nothing that other stages wait for: neither the next worker of its rank, which waits for
+/// the other rank, nor that rank.
+#[test]
+fn a_stage_that_cannot_be_built_ends_the_waits_of_the_construction() {
+    let errors = on_ranks(2, |world| {
+        let of_stages = world.clone();
+        let made = Pipeline::join(
+            one_f_one_b(3, 3).unwrap(),
+            &world,
+            1,
+            vec![0, 0, 1],
+            Arc::new(Numbers),
+            move |stage| {
+                let call = of_stages.call();
+                let [from_first, from_last] = [0, 1].map(|part| {
+                    let place = 0;
+                    Label { call, place, part }
+                });
+                match stage {
+                    0 => return Err("no memory".into()),
+                    1 => drop(of_stages.take_posted(1, from_last)?),
+                    _ => {
+                        of_stages.take_posted(0, from_first)?;
+                        of_stages.post(0, from_last, Parcel::default())?;
+                    }
+                }
+                let world = of_stages.clone();
+                Ok::<_, Box<dyn Error + Send + Sync>>(Waiter { stage, world })
+            },
+            || Ok::<_, Failure>(Difference::new(Plan::default())),
+        );
+        let error = made.map(drop).unwrap_err().to_string();
+        // The world stays usable.
+        drop(join(schedule(), &Plan::default(), &world).unwrap());
+        error
+    });
+    let error = "building stage 0: no memory";
+    assert_eq!(errors, [error.into(), format!("rank 0 (here): {error}")]);
 }
 
 /// Messages of a step and of a visit after it have different labels.
