@@ -43,7 +43,7 @@ fn with_flags(mut options: OpenOptions, links: Links) -> OpenOptions {
 /// Opens a regular file and gives its length in bytes. Anything else is refused before it is opened:
 /// a pipe would wait for a writer, and a device never ends.
 ///
-/// `mend` ends the message where the file is missing, unreadable or none: what the user can do about it.
+/// `mend` ends the message where the file is missing, unreadable, too large or none: what the user can do about it.
 ///
 /// # Errors
 /// [`Fault::Link`], [`Fault::NotRegular`] or [`Fault::Read`].
@@ -84,7 +84,7 @@ pub fn open_regular(path: &Path, links: Links, mend: &str) -> Result<(File, u64)
 pub fn read_capped(path: &Path, cap: u64, links: Links, mend: &str) -> Result<Vec<u8>> {
     let (file, bytes) = open_regular(path, links, mend)?;
     if bytes > cap {
-        return Err(Error::new(path, Fault::TooLarge { bytes, cap }, ""));
+        return Err(Error::new(path, Fault::TooLarge { bytes, cap }, mend));
     }
     let mut read = Vec::new();
     // The file may grow meanwhile.

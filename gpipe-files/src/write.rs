@@ -1,7 +1,6 @@
 //! Writing files whole or not at all.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -100,8 +99,8 @@ pub fn replace_durably(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Writes a file in the place of the one that may stand there. A reader sees the old bytes or the new
 /// ones, also after the process was killed in between.
 ///
-/// The bytes go to a file of their own in the same folder, `.NAME.PID-N.new`, which is renamed when it
-/// is whole and removed if it cannot be. Nothing is synced: after a loss of power the file may be
+/// The bytes go to a file of their own in the same folder, `.gpipe-PID-N.new`, which has the permissions of the old one,
+/// is renamed when it is whole and removed if it cannot be. Nothing is synced: after a loss of power the file may be
 /// empty.
 ///
 /// # Errors
@@ -130,19 +129,38 @@ fn replace_by(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> R
     written().map_err(Error::write(path))
 }
 
-/// A new file beside `path` under a name that no other process writes to.
+/// A new file beside `path` under a name that no other process writes to, with the permissions of the file whose place
+/// it takes. Its own name has room where that of `path` is as long as names may be.
 fn unfinished(path: &Path) -> io::Result<(PathBuf, File)> {
     const MOST: u32 = 100;
-    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+    if path.file_name().is_none() {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    #[cfg(unix)]
+    let old = fs::symlink_metadata(path).ok().map(|old| old.permissions());
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    // From the start, so that nobody opens it who may not read the old one.
+    #[cfg(unix)]
+    if let Some(old) = &old {
+        use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+
+        options.mode(old.mode());
+    }
     // A killed process of the same number may have left some.
     for number in 0..MOST {
-        let mut unfinished = OsString::from(".");
-        unfinished.push(name);
-        unfinished.push(format!(".{}-{number}.new", process::id()));
-        let new = path.with_file_name(unfinished);
-        match File::create_new(&new) {
+        let new = path.with_file_name(format!(".gpipe-{}-{number}.new", process::id()));
+        match options.open(&new) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            created => return created.map(|file| (new, file)),
+            Err(error) => return Err(error),
+            Ok(file) => {
+                // What the umask took away; not every file system has permissions.
+                #[cfg(unix)]
+                if let Some(old) = old {
+                    let _ = file.set_permissions(old);
+                }
+                return Ok((new, file));
+            }
         }
     }
     Err(ErrorKind::AlreadyExists.into())

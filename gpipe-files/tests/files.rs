@@ -5,7 +5,7 @@ use std::io::Write;
 
 use gpipe_files::{
     Fault, Links, append, create_new, open_options, open_regular, read_capped, remove_if_exists,
-    replace, replace_with, separate, sync_folder,
+    replace, replace_durably, replace_with, separate, sync_folder,
 };
 
 const MEND: &str = "name another";
@@ -24,7 +24,7 @@ fn a_file_is_read_up_to_its_cap() {
     assert_eq!(
         error.to_string(),
         format!(
-            "{}: 3 bytes are too many: 2 are the most that is read",
+            "{}: 3 bytes are too many: 2 are the most that is read: name another",
             path.display()
         )
     );
@@ -130,6 +130,33 @@ fn a_file_is_replaced_whole_or_not_at_all() {
     assert!(matches!(error.fault(), Fault::Write(_)) && !error.is_input_error());
 }
 
+/// A secret stays one, and what others may write they still may, whatever the umask.
+#[cfg(unix)]
+#[test]
+fn a_file_is_replaced_by_one_of_its_permissions() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, b"old").unwrap();
+    for mode in [0o600, 0o666, 0o440, 0o755] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        replace(&path, b"new").unwrap();
+        replace_durably(&path, b"newer").unwrap();
+        let found = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(found & 0o777, mode, "{found:o}");
+    }
+}
+
+#[test]
+fn a_name_may_be_as_long_as_names_may_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("n".repeat(255));
+    fs::write(&path, b"old").unwrap();
+    replace(&path, b"new").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"new");
+}
+
 /// A pipe without a reader or writer: opening it in the ordinary way waits for ever.
 #[cfg(unix)]
 #[test]
@@ -176,7 +203,7 @@ fn a_file_of_two_names_is_separated_before_it_grows() {
 fn what_a_killed_process_left_is_in_nobodys_way() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
-    let left = format!(".file.{}-0.new", std::process::id());
+    let left = format!(".gpipe-{}-0.new", std::process::id());
     fs::write(folder.path().join(&left), b"half").unwrap();
     replace(&path, b"whole").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"whole");
