@@ -58,7 +58,34 @@ pub enum Error {
     Thread(String),
 }
 
+impl Error {
+    /// The error of a call with MPI's text of it, in one line: MPICH adds the stack of its own calls, one a line.
+    pub(crate) fn of_call(call: &'static str, text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let words = text.split(|c: char| c.is_whitespace() || c == '\0');
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let message = words.join(" ");
+        Self::Call { call, message }
+    }
+}
+
 /// The text of an error, for messages between ranks.
 pub(crate) fn text(error: Error) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_of_calls_is_one_line() {
+        let text =
+            b"Other MPI error, error stack:\ninternal_Isend(60828).: MPI_Isend(count=7) failed\n \
+                     rank 3 is gone\n\0";
+        assert_eq!(
+            Error::of_call("MPI_Isend", text).to_string(),
+            "MPI_Isend: Other MPI error, error stack: internal_Isend(60828).: MPI_Isend(count=7) failed rank 3 is gone"
+        );
+    }
 }

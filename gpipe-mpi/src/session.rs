@@ -118,10 +118,7 @@ impl<H: Handle> Session<H> {
             (self.functions.error_string)(code, text.as_mut_ptr().cast(), &raw mut length);
         }
         text.truncate(usize::try_from(length).unwrap_or(0));
-        Err(Error::Call {
-            call,
-            message: String::from_utf8_lossy(&text).into_owned(),
-        })
+        Err(Error::of_call(call, &text))
     }
 }
 
