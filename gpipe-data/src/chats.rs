@@ -10,6 +10,7 @@ use crate::images::Draw;
 use crate::options::SampleOptions;
 use crate::source::{self, Room};
 use crate::tokenizer::ChatError;
+use crate::tokens::room;
 use crate::vocabulary::Vocabulary;
 
 /// The ending of files of conversations.
@@ -132,7 +133,8 @@ impl Chats {
 
     /// Tokens, each (rows, `seq_len`), and after each the next one where it belongs to an answer.
     pub(crate) fn tensors(&self, device: &Device, draws: &[Draw]) -> Result<(Tensors, Tensor)> {
-        let (mut inputs, mut targets) = (Vec::new(), Vec::new());
+        let room = || room(draws.len(), self.length);
+        let (mut inputs, mut targets) = (room()?, room()?);
         for (row, draw) in draws.iter().enumerate() {
             let chat = self.get(draw.sample);
             inputs.extend(chat[..chat.len() - 1].iter().map(|(token, _)| token));

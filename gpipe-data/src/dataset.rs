@@ -14,7 +14,7 @@ use crate::options::{HeldOut, ImageOptions, SampleOptions};
 use crate::pairs::Pairs;
 use crate::permutation::Permutation;
 use crate::source;
-use crate::tokens::Tokens;
+use crate::tokens::{self, Tokens};
 use crate::vocabulary::Vocabulary;
 
 /// One sample in ten is held out for evaluation: the last tenth.
@@ -144,6 +144,14 @@ impl Dataset {
             let key = "data.batch_size";
             return Err(Error::Zero { key });
         }
+        // The draws and the targets of a step are lists, of 32 bytes an entry at the most.
+        let targets = options.batch_size.checked_mul(length);
+        if targets.is_none_or(|targets| targets > isize::MAX as usize / 32) {
+            return Err(Error::Batch {
+                samples: options.batch_size,
+                targets: length,
+            });
+        }
         let held_out = match options.held_out {
             HeldOut::Nothing => 0,
             HeldOut::LastTenth => (all / TENTH).max(1),
@@ -235,7 +243,7 @@ impl Dataset {
         match &self.content {
             Content::Pairs(pairs) => pairs.targets(self.held_out()),
             Content::Chats(chats) => chats.targets(self.held_out()),
-            _ => (self.all - self.train) * self.length as u64,
+            _ => (self.all - self.train).saturating_mul(self.length as u64),
         }
     }
 
@@ -244,7 +252,7 @@ impl Dataset {
         match &self.content {
             Content::Pairs(pairs) => pairs.targets(draws.iter().map(|draw| draw.sample)),
             Content::Chats(chats) => chats.targets(draws.iter().map(|draw| draw.sample)),
-            _ => (draws.len() * self.length) as u64,
+            _ => (draws.len() as u64).saturating_mul(self.length as u64),
         }
     }
 
@@ -273,7 +281,8 @@ impl Dataset {
         }
     }
 
-    /// The SHA-256 digest of the tokens, four bytes each, the lowest first; or of pixels and labels. In
+    /// The SHA-256 digest of the tokens, four bytes each, the lowest first; of the pixels and labels of
+    /// [`DIGITS`]; of the options of [`SYNTHETIC`]; of the names in a folder of pictures, which are not read for it. In
     /// hexadecimal digits.
     pub fn digest(&self) -> String {
         self.digest.get_or_init(|| self.computed_digest()).clone()
@@ -329,9 +338,11 @@ impl Dataset {
                 .iter()
                 .map(|draw| draw.sample as usize * self.length + by);
             let places = starts.flat_map(|start| start..start + self.length);
-            places.map(|place| tokens.at(place)).collect()
+            let mut values = tokens::room(draws.len(), self.length)?;
+            values.extend(places.map(|place| tokens.at(place)));
+            Ok::<_, Error>(values)
         };
-        let (inputs, targets) = (moved(0), moved(1));
+        let (inputs, targets) = (moved(0)?, moved(1)?);
         let tensor = |tokens| Tensor::from_u32(device, [draws.len(), self.length], tokens);
         Ok((Tensors::from_iter([tensor(inputs)?]), tensor(targets)?))
     }

@@ -98,6 +98,17 @@ pub enum Error {
         /// The key of the size.
         key: &'static str,
     },
+    /// A step has more targets than lists of them can have.
+    #[error(
+        "`data.batch_size = {samples}` is too large for samples of {targets} targets: use a smaller one, or a smaller \
+         `data.seq_len` or `data.image_size`"
+    )]
+    Batch {
+        /// Samples of a step.
+        samples: usize,
+        /// Targets of a sample.
+        targets: usize,
+    },
     /// A batch cannot be cut into that many micro-batches.
     #[error(transparent)]
     MicroBatches(#[from] gpipe_remat::Error),

@@ -9,6 +9,7 @@ use crate::error::{Error, PairFault, Result, SourceFault};
 use crate::images::Draw;
 use crate::options::SampleOptions;
 use crate::source::{self, Room};
+use crate::tokens::room;
 use crate::vocabulary::Vocabulary;
 
 /// The line that ends a source, ends a target, and stands before the first token of a target.
@@ -198,15 +199,13 @@ impl Pairs {
     /// each (rows, `seq_len`). The pairs of a row have the segments 1, 2, …, and what is left has segment 0; its
     /// targets are ignored.
     pub(crate) fn tensors(&self, device: &Device, draws: &[Draw]) -> Result<(Tensors, Tensor)> {
-        let mut columns: [Vec<u32>; 5] = Default::default();
-        for draw in draws {
-            let [
-                mut sources,
-                mut source_segments,
-                mut inputs,
-                mut segments,
-                mut targets,
-            ] = <[Vec<u32>; 5]>::default();
+        let mut columns = <[Vec<u32>; 5]>::default();
+        for column in &mut columns {
+            *column = room(draws.len(), self.length)?;
+        }
+        let filling = [self.end, PADDING, self.end, PADDING, ops::IGNORE];
+        for (row, draw) in draws.iter().enumerate() {
+            let [sources, source_segments, inputs, segments, targets] = &mut columns;
             for (pair, segment) in self.rows[draw.sample as usize].clone().zip(1..) {
                 let (source, target) = (self.sources.get(pair), self.targets.get(pair));
                 sources.extend(source);
@@ -216,16 +215,8 @@ impl Pairs {
                 segments.extend(target.iter().map(|_| segment));
                 targets.extend(target);
             }
-            let row = [
-                (sources, self.end),
-                (source_segments, PADDING),
-                (inputs, self.end),
-                (segments, PADDING),
-                (targets, ops::IGNORE),
-            ];
-            for (column, (mut values, filling)) in columns.iter_mut().zip(row) {
-                values.resize(self.length, filling);
-                column.extend(values);
+            for (column, filling) in columns.iter_mut().zip(filling) {
+                column.resize((row + 1) * self.length, filling);
             }
         }
         let tensor = |values| Tensor::from_u32(device, [draws.len(), self.length], values);

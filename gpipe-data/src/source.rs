@@ -1,9 +1,11 @@
 //! Where text comes from.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use gpipe_files::{Fault, Links, open_regular};
 
 use crate::error::{Error, Result, SourceFault};
 
@@ -28,7 +30,7 @@ pub(crate) fn read_within(source: &str, memory: Option<u64>) -> Result<Vec<u8>> 
     }
     let fault = |fault| {
         let name = source.to_owned();
-        Err(Error::Source { name, fault })
+        Error::Source { name, fault }
     };
     let path = Path::new(source);
     let found = fs::metadata(path).map_err(unreadable(path))?;
@@ -36,32 +38,38 @@ pub(crate) fn read_within(source: &str, memory: Option<u64>) -> Result<Vec<u8>> 
     if found.is_dir() {
         collect(path, &mut files)?;
         if files.is_empty() {
-            return fault(SourceFault::NoFiles);
+            return Err(fault(SourceFault::NoFiles));
         }
     } else if found.is_file() {
         files.push(path.to_owned());
     } else {
-        return fault(SourceFault::NotRegular);
+        return Err(fault(SourceFault::NotRegular));
     }
     let mut all = 0_u64;
     for path in &files {
         all = all.saturating_add(fs::metadata(path).map_err(unreadable(path))?.len());
     }
-    if let Some(memory) = memory.filter(|&memory| all > memory) {
-        return fault(SourceFault::TooLarge {
-            text: all,
-            needed: all,
+    let check = |text: u64| match memory.filter(|&memory| text > memory) {
+        Some(memory) => Err(fault(SourceFault::TooLarge {
+            text,
+            needed: text,
             memory,
-        });
-    }
+        })),
+        None => Ok(()),
+    };
+    check(all)?;
     let mut text = Vec::new();
     // A request beyond all memory is an error, which names a file.
     let room = usize::try_from(all).unwrap_or(usize::MAX);
     let reserved = text.try_reserve_exact(room).map_err(io::Error::from);
     reserved.map_err(unreadable(path))?;
     for path in files {
-        let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut text));
+        let (file, _) = open_regular(&path, Links::Followed, "").map_err(not_opened)?;
+        // A file may have more bytes than it said: it grows, or is one of those that the system makes up.
+        let left = memory.unwrap_or(u64::MAX).saturating_sub(text.len() as u64);
+        let read = file.take(left.saturating_add(1)).read_to_end(&mut text);
         read.map_err(unreadable(&path))?;
+        check(text.len() as u64)?;
     }
     Ok(text)
 }
@@ -139,6 +147,18 @@ pub(crate) fn is_picture(path: &Path) -> bool {
     matches!(end.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 
+/// The error of a file that is none any more, or cannot be opened.
+fn not_opened(error: gpipe_files::Error) -> Error {
+    let path = error.path().to_owned();
+    match error.into_fault() {
+        Fault::Read(source) => Error::Unreadable { path, source },
+        _ => Error::Source {
+            name: path.display().to_string(),
+            fault: SourceFault::NotRegular,
+        },
+    }
+}
+
 fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Unreadable { path, source }
@@ -174,6 +194,17 @@ mod tests {
                 "{source}"
             );
         }
+    }
+
+    /// The system says that files of `/proc` have no bytes.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_of_more_bytes_than_it_said_must_fit_in_memory() {
+        let source = "/proc/self/maps";
+        assert!(read_within(source, Some(1 << 30)).unwrap().len() > 100);
+        let read = read_within(source, Some(100)).map(|text| text.len());
+        let error = read.unwrap_err().to_string();
+        assert!(error.contains(", but 100B are there: "), "{error}");
     }
 
     #[test]

@@ -38,15 +38,13 @@ impl<'a> StreamDecoder<'a> {
         }
     }
 
-    /// The same, after tokens whose text is known: the text goes on from them.
+    /// The same, after tokens whose text is known: the text goes on from them. A character that they begin comes out
+    /// whole.
     #[must_use]
     pub fn after(mut self, known: &[u32]) -> Self {
-        for &token in &known[known.len().saturating_sub(LONGEST)..] {
-            if self.vocabulary.token_bytes(token).is_none() {
-                self.tail.push(token);
-            }
+        for &token in known {
+            self.push(token);
         }
-        self.decoded = self.tail.len();
         self
     }
 
@@ -134,6 +132,14 @@ mod tests {
                 String::new()
             )
         );
+    }
+
+    #[test]
+    fn a_text_goes_on_in_the_middle_of_a_character() {
+        let vocabulary = Vocabulary::bytes();
+        let mut decoder = StreamDecoder::new(&vocabulary).after(&[97, 0xE2, 0x82]);
+        assert_eq!([0xAC, 98].map(|token| decoder.push(token)), ["€", "b"]);
+        assert_eq!(decoder.finish(), "");
     }
 
     #[test]

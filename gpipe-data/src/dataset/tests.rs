@@ -252,6 +252,54 @@ fn text_that_is_too_short_is_refused() {
     }
 }
 
+/// Sizes of a library's caller, which no configuration allows.
+#[test]
+fn batches_beyond_all_memory_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, "a\nb\n").unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let of_text = SampleOptions {
+        seq_len: 4,
+        ..SampleOptions::default()
+    };
+    let of_pairs = SampleOptions {
+        source: path("a"),
+        target: Some(path("b")),
+        ..of_text.clone()
+    };
+    let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+    for options in [of_text, of_pairs.clone()] {
+        for batch_size in [usize::MAX, usize::MAX / 8, 1 << 60] {
+            let options = SampleOptions {
+                batch_size,
+                ..options.clone()
+            };
+            let error = Dataset::open(&options, &Vocabulary::bytes()).err().unwrap();
+            assert!(error.is_input_error(), "{error}");
+            let said = error.to_string();
+            assert!(
+                said.starts_with(&format!("`data.batch_size = {batch_size}` ")),
+                "{said}"
+            );
+        }
+    }
+    // Rows that can be addressed and are not there.
+    let rows = SampleOptions {
+        seq_len: 1 << 55,
+        batch_size: 1,
+        ..of_pairs
+    };
+    let data = Dataset::open(&rows, &Vocabulary::bytes()).unwrap();
+    let refused = data.tensors(&device, &data.draws_of_step(0)).unwrap_err();
+    assert!(
+        refused.to_string().starts_with("out of memory: "),
+        "{refused}"
+    );
+}
+
 /// What runs before the libraries were split wrote into their checkpoints.
 #[test]
 fn digests_are_those_of_earlier_checkpoints() {

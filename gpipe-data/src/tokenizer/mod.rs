@@ -238,10 +238,10 @@ impl Tokenizer {
     /// The bytes that a token stands for, if it stands for the same ones everywhere. A token that
     /// there is not stands for none.
     pub fn bytes(&self, token: u32) -> Option<Vec<u8>> {
-        let characters = self.bytes.as_ref()?;
         let Some(text) = self.inner.id_to_token(token) else {
             return Some(Vec::new());
         };
+        let characters = self.bytes.as_ref()?;
         let byte = |character: char| {
             let place = characters.iter().position(|&known| known == character);
             place.map(|place| place as u8)

@@ -152,6 +152,68 @@ fn a_vocabulary_of_words_is_said_with_what_stands_between_them() {
     assert_eq!(decoder.finish(), "");
 }
 
+/// As of Llama 2: pieces of words, and bytes where there are none.
+fn pieces_and_bytes() -> Vocabulary {
+    let byte = |byte: u8| format!("<0x{byte:02X}>");
+    let pieces = ["<unk>", "▁Hello", "▁world"].map(str::to_owned);
+    let pieces = pieces.into_iter().chain((0..=255).map(byte));
+    let vocab: serde_json::Map<String, Value> = pieces.zip((0..).map(Value::from)).collect();
+    let file = json!({
+        "version": "1.0", "added_tokens": [], "normalizer": null, "post_processor": null, "padding": null,
+        "truncation": null, "pre_tokenizer": null,
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
+                  "vocab": vocab, "merges": []},
+    });
+    Vocabulary::parse(file.to_string().as_bytes()).unwrap()
+}
+
+/// The tokens of the bytes of a text.
+fn byte_tokens(text: &str) -> Vec<u32> {
+    text.bytes().map(|byte| 3 + u32::from(byte)).collect()
+}
+
+/// A model may know more tokens than its tokenizer.
+#[test]
+fn a_token_that_there_is_not_takes_no_space_of_its_neighbours() {
+    let vocabulary = pieces_and_bytes();
+    let tokens = [1, 1_000_000, 2, 1_000_001, 2];
+    let said = |decoder: &mut StreamDecoder<'_>, tokens: &[u32]| -> Vec<String> {
+        tokens.iter().map(|&token| decoder.push(token)).collect()
+    };
+    let mut decoder = StreamDecoder::new(&vocabulary);
+    assert_eq!(
+        said(&mut decoder, &tokens).concat(),
+        vocabulary.decode(&tokens)
+    );
+    let mut decoder = StreamDecoder::new(&vocabulary).after(&tokens[..2]);
+    assert_eq!(said(&mut decoder, &tokens[2..]), [" world", "", " world"]);
+}
+
+/// Of characters that no piece has, each byte is a token, and four are less than two of them.
+#[test]
+fn a_text_goes_on_after_any_byte_of_its_characters() {
+    let vocabulary = pieces_and_bytes();
+    let tokens = byte_tokens("中文字€");
+    for known in 0..tokens.len() {
+        let mut decoder = StreamDecoder::new(&vocabulary).after(&tokens[..known]);
+        let mut said: String = tokens[known..]
+            .iter()
+            .map(|&token| decoder.push(token))
+            .collect();
+        said += &decoder.finish();
+        let left = (tokens.len() - known).div_ceil(3);
+        assert_eq!(
+            said,
+            "中文字€".chars().skip(4 - left).collect::<String>(),
+            "{known}"
+        );
+    }
+}
+
 /// The byte is one of the line, so the line is named.
 #[test]
 fn a_line_of_pairs_that_is_no_text_is_named() {
