@@ -7,13 +7,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use gpipe_files::Links;
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 use super::error::{Error, Result};
 use super::fault::Fault;
 use super::fs::{Disk, Fs, Kind};
 use super::identity::Identity;
-use super::manifest::{Listed, Manifest, hexadecimal};
+use super::manifest::{Listed, Manifest, clip, hexadecimal};
 use super::names;
 use super::read::{kind, measure, names_below, read};
 use super::run_state::RunState;
@@ -49,9 +50,7 @@ impl Checkpoint {
     /// # Errors
     /// [`Error::Unusable`] if `state.json` is not one that this version reads.
     pub fn state(&self) -> Result<RunState> {
-        let unusable = |fault: &dyn Display| self.unusable(&format!("{}: {fault}", names::STATE));
-        let bytes = self.read(names::STATE)?;
-        let state: RunState = serde_json::from_slice(&bytes).map_err(|error| unusable(&error))?;
+        let state: RunState = self.parsed(names::STATE)?;
         match state.step == self.step() {
             true => Ok(state),
             false => {
@@ -74,10 +73,18 @@ impl Checkpoint {
         {
             return Ok(None);
         }
-        let unusable = |fault: &dyn Display| self.unusable(&format!("{}: {fault}", names::RUN));
-        let bytes = self.read(names::RUN)?;
-        let identity = serde_json::from_slice(&bytes).map_err(|error| unusable(&error))?;
-        Ok(Some(identity))
+        self.parsed(names::RUN).map(Some)
+    }
+
+    /// What a file of JSON says, whose bytes are as they were written, by whatever version.
+    fn parsed<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
+        let parsed = serde_json::from_slice(&self.read(name)?);
+        parsed.map_err(|error| {
+            let fault = clip(&error.to_string());
+            self.unusable(&format!(
+                "{name}: {fault}: use the version of gpipe that wrote it"
+            ))
+        })
     }
 
     /// The bytes of a file, by its name in the manifest (`model/config.json`); once more they are

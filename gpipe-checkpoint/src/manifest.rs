@@ -182,7 +182,7 @@ impl Manifest {
 }
 
 /// The beginning of a text that anyone may have written, in one line.
-fn clip(text: &str) -> String {
+pub fn clip(text: &str) -> String {
     text.escape_debug().take(200).collect()
 }
 

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::fault::Fault;
 use super::fs::{Fs, Kind, retry};
-use super::manifest::hexadecimal;
+use super::manifest::{clip, hexadecimal};
 use super::names;
 
 /// The kind of a file or folder that messages call `name`.
@@ -31,8 +31,13 @@ pub fn names_below<F: Fs>(
         prefix
     };
     for name in retry(|| fs.list(folder)).map_err(Fault::unreadable(here))? {
-        let Some(text) = name.to_str() else {
-            return Err(Fault::Extra(format!("{prefix}{}", name.display())));
+        // A manifest lists no other.
+        let Some(text) = name
+            .to_str()
+            .filter(|text| !text.contains(char::is_control))
+        else {
+            let name = clip(&name.to_string_lossy());
+            return Err(Fault::Extra(format!("{prefix}{name}")));
         };
         let (path, name) = (folder.join(&name), format!("{prefix}{text}"));
         match kind(fs, &path, &name)? {

@@ -11,9 +11,11 @@ use gpipe_tensor::DeviceId;
 
 use super::pipeline::{OPTIMIZER, WEIGHTS, assembled, of_width};
 use super::runs::{MAX, as_they_are, bits, restore, run, saver, snapshot};
+use crate::manifest::digest;
+use crate::names::MANIFEST;
 use crate::{
-    Best, CONFIG, Error, FOLDER, Fault, Location, Lock, MODEL, STATE, find, last_run, locate,
-    newest, remove_all, resume,
+    Best, CONFIG, Error, FOLDER, Fault, Location, Lock, MODEL, Manifest, STATE, find, last_run,
+    locate, newest, remove_all, resume,
 };
 
 #[test]
@@ -300,8 +302,12 @@ fn a_strange_file_whose_name_is_no_text_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     run(folder.path(), &[1, 2]);
     let newest_folder = folder.path().join(FOLDER).join("step-00000002");
-    for place in [newest_folder.join(MODEL), newest_folder] {
-        let strange = place.join(OsStr::from_bytes(b"a\xff"));
+    let places = [newest_folder.join(MODEL), newest_folder];
+    let names = [&b"a\xff"[..], b"a\xff\nb", b"a\nb"];
+    for strange in places
+        .iter()
+        .flat_map(|place| names.map(|name| place.join(OsStr::from_bytes(name))))
+    {
         fs::write(&strange, "").unwrap();
         let error = newest(folder.path(), MAX).unwrap_err();
         let is_extra = |fault: &Fault| matches!(fault, Fault::Extra(_));
@@ -309,8 +315,44 @@ fn a_strange_file_whose_name_is_no_text_is_refused() {
             matches!(&error, Error::Refused { fault, .. } if is_extra(fault)),
             "{error}"
         );
+        assert!(!error.to_string().contains('\n'), "{error}");
         fs::remove_file(strange).unwrap();
     }
+}
+
+/// Keys of a later version, in a list that vouches for them.
+#[test]
+fn a_state_of_another_version_is_one_line_with_a_mend() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &[1]);
+    let step = folder.path().join(FOLDER).join("step-00000001");
+    let key = format!("of\na later version {}", "x".repeat(100_000));
+    let state = serde_json::to_vec(&serde_json::Map::from_iter([(key, 1.into())])).unwrap();
+    let path = step.join(MANIFEST);
+    let mut manifest = Manifest::parse(&fs::read(&path).unwrap()).unwrap();
+    let listed = manifest
+        .files
+        .iter_mut()
+        .find(|file| file.name == STATE)
+        .unwrap();
+    (listed.bytes, listed.sha256) = (state.len() as u64, digest(&state));
+    fs::write(step.join(STATE), state).unwrap();
+    fs::write(path, manifest.to_bytes().unwrap()).unwrap();
+    let checkpoint = newest(folder.path(), MAX).unwrap().checkpoint.unwrap();
+    let error = checkpoint.state().unwrap_err();
+    let told = error.to_string();
+    assert!(
+        error.is_input_error() && told.contains("step-00000001: state.json: "),
+        "{told}"
+    );
+    assert!(
+        told.ends_with(": use the version of gpipe that wrote it"),
+        "{told}"
+    );
+    assert!(
+        told.len() < 600 && !told.contains(char::is_control),
+        "{told}"
+    );
 }
 
 /// Old checkpoints and remains of saves are deleted with what others put there.
