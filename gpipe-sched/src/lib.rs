@@ -21,7 +21,7 @@ pub use executor::step::Outcome;
 pub use executor::transport::{Deliver, InMemory, Parcel, Transport};
 pub use executor::watchdog::{Doing, Stuck};
 pub use executor::wire::{Codec, Reader, Route, Writer};
-pub use executor::world::{Label, World};
+pub use executor::world::{Busy, Label, World};
 pub use group_sums::GroupSums;
 pub use groups::Groups;
 pub use schedule::action::{Action, ActionError, Op};

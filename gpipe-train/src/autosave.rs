@@ -10,6 +10,7 @@ use gpipe_layers::Optimizer;
 use gpipe_remat::{
     Lender, Lent, ModelPipeline, NonFiniteState, first_non_finite_state, lend_last, lend_owned,
 };
+use gpipe_sched::{Busy, World};
 use gpipe_tensor::safetensors::FileContents;
 use gpipe_tensor::{Device, DeviceId};
 
@@ -25,6 +26,9 @@ use crate::training_loop::Recipe;
 pub(crate) struct Autosave<'a> {
     recipe: &'a Recipe<'a>,
     saver: Saver,
+    /// Held until the checkpoint in progress is complete: ranks that fail wait for it. Dropped behind the saver, which
+    /// waits for it too.
+    busy: Option<Busy>,
     /// The folder of the run.
     run: PathBuf,
     /// The device that owns the copies being written, and counts their bytes.
@@ -54,6 +58,7 @@ impl<'a> Autosave<'a> {
         };
         Ok(Self {
             saver: Saver::new(run.folder.path(), options).of_run(run.identity.clone()),
+            busy: None,
             run: run.folder.path().to_owned(),
             newest: run.from.as_ref().map(|(path, _)| (run.made, path.clone())),
             copies: near.host().device(DeviceId::Cpu).map_err(Error::run)?,
@@ -117,6 +122,7 @@ impl<'a> Autosave<'a> {
         let (lora, base) = (config.lora.settings(), config.model.name.clone());
         let lent = lend(pipeline, &self.copies, is_last);
         let (lent, _) = lent.map_err(|error| copying(error.into()))?;
+        self.busy = pipeline.world().map(World::busy);
         self.saver.save(Snapshot {
             state,
             lent,
@@ -146,13 +152,17 @@ impl<'a> Autosave<'a> {
     /// The checkpoint in progress, if it is complete.
     pub fn poll(&mut self) -> Result<Option<Saved>> {
         let saved = self.saver.poll()?;
+        if saved.is_some() {
+            self.busy = None;
+        }
         Ok(self.noted(saved))
     }
 
     /// Waits for the checkpoint in progress.
     pub fn finish(&mut self) -> Result<Option<Saved>> {
-        let saved = self.saver.finish()?;
-        Ok(self.noted(saved))
+        let saved = self.saver.finish();
+        self.busy = None;
+        Ok(self.noted(saved?))
     }
 
     /// The newest complete checkpoint, if nobody has removed it.

@@ -2,11 +2,13 @@
 //! every rank tells all others the result of a call.
 
 mod arrivals;
+mod busy;
 mod label;
 mod posts;
 mod rounds;
 
 pub(crate) use arrivals::Arrivals;
+pub use busy::Busy;
 pub use label::Label;
 
 use std::collections::BTreeMap;
@@ -32,6 +34,8 @@ pub struct World {
     transport: Arc<dyn Transport>,
     /// The number of the next message to each rank; held while it is sent, so that numbers ascend.
     next: Vec<Mutex<u64>>,
+    /// How many things this rank does that others do not cut off.
+    own_work: Mutex<usize>,
     state: Mutex<State>,
     changed: Arc<Condvar>,
     /// Bytes of messages that are being sent, arrive, or are not read.
@@ -63,6 +67,8 @@ struct State {
     failed: Option<(usize, String)>,
     /// The first rank from which nothing arrives any more.
     lost: Option<usize>,
+    /// Whether each other rank is busy and still heard.
+    busy: Vec<bool>,
     /// The code with which the first rank that failed ends.
     exit_code: Option<u8>,
     /// Of the pipelines that are built over the world, the newest last: it gets what arrives.
@@ -78,6 +84,7 @@ const RESULT: u64 = 2;
 const FAULT: u64 = 3;
 const FAILED: u64 = 4;
 const POSTED: u64 = 5;
+const BUSY: u64 = 6;
 
 impl World {
     /// The world of a transport, which is started.
@@ -86,6 +93,7 @@ impl World {
         let world = Arc::new(Self {
             transport: Arc::new(transport),
             next: (0..ranks).map(|_| Mutex::new(0)).collect(),
+            own_work: Mutex::new(0),
             state: Mutex::new(State {
                 received: vec![0; ranks],
                 calls: 0,
@@ -95,6 +103,7 @@ impl World {
                 stopped: None,
                 failed: None,
                 lost: None,
+                busy: vec![false; ranks],
                 exit_code: None,
                 arrivals: Vec::new(),
             }),
@@ -172,11 +181,12 @@ impl World {
         self.lock().lost
     }
 
-    /// Waits for all ranks to come to their end.
+    /// Waits for all ranks to come to their end; first for those that are [busy](Self::busy), as long as they are heard.
     ///
     /// # Errors
     /// If they do not.
     pub fn close(&self) -> Result<(), String> {
+        self.wait_for_busy();
         self.transport.close()
     }
 
@@ -261,6 +271,7 @@ impl World {
         }
         let taken = parcel.and_then(|parcel| self.take(from, parcel));
         if let Err(message) = taken {
+            self.unheard(from);
             self.end(from, message);
         }
     }
@@ -365,11 +376,18 @@ impl World {
                 }
                 Ok(())
             }
+            BUSY => {
+                state.busy[from] = message.bits()? != 0;
+                drop(state);
+                self.changed.notify_all();
+                Ok(())
+            }
             _ => {
                 let exit_code = u8::try_from(message.bits()?).unwrap_or(1);
                 state.exit_code.get_or_insert(exit_code);
                 drop(state);
-                Err(message.text()?)
+                self.end(from, message.text()?);
+                Ok(())
             }
         }
     }

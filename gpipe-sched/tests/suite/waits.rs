@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use gpipe_sched::{
     World, gpipe, one_f_one_b,
 };
 
+use crate::common::faulty::{Fault, Faulty};
 use crate::common::ranks::{Numbers, join, step};
 use crate::common::{Difference, Failure, Plan, Toy, Trouble, batch};
 
@@ -149,6 +151,54 @@ fn a_stage_that_cannot_be_built_ends_the_waits_of_the_construction() {
     });
     let error = "building stage 0: no memory";
     assert_eq!(errors, [error.into(), format!("rank 0 (here): {error}")]);
+}
+
+/// A launcher ends all ranks with the first one that fails, in the middle of what they write.
+#[test]
+fn a_rank_that_fails_waits_for_those_that_are_busy() {
+    let is_written = Arc::new(AtomicBool::new(false));
+    let written = is_written.clone();
+    on_ranks(2, move |world| {
+        if world.rank() == 0 {
+            // The next checkpoint is begun before the last one is let go.
+            let first = world.busy();
+            let second = world.busy();
+            drop(first);
+            world.share(Parcel::default(), None).unwrap();
+            thread::sleep(Duration::from_millis(100));
+            written.store(true, Ordering::SeqCst);
+            drop(second);
+        } else {
+            world.share(Parcel::default(), None).unwrap();
+            world.give_up("no power", 1);
+            world.close().unwrap();
+            assert!(written.load(Ordering::SeqCst));
+        }
+    });
+    assert!(is_written.load(Ordering::SeqCst));
+}
+
+/// Nobody hears when it is done.
+#[test]
+fn a_busy_rank_that_is_not_heard_any_more_is_not_waited_for() {
+    // A rank is lost, the transport fails here, or what the rank says last is damaged.
+    for lost in [Some(0), Some(1), None] {
+        let fault = lost.is_none().then_some(Fault::Corrupted);
+        let mut ends = InMemory::new(2).into_iter();
+        let end = Faulty::new(ends.next().unwrap(), fault, 1);
+        let writer = World::new(end);
+        let end = Faulty::new(ends.next().unwrap(), None, 0);
+        let deliver = end.deliver.clone();
+        let other = World::new(end);
+        let busy = writer.busy();
+        let (done, result) = mpsc::channel();
+        thread::spawn(move || done.send(other.close()));
+        match lost {
+            Some(from) => deliver.get().unwrap()(from, Err("silent for 5 s".to_owned())),
+            None => drop(busy),
+        }
+        result.recv_timeout(HANG).expect("no hang").unwrap();
+    }
 }
 
 /// Messages of a step and of a visit after it have different labels.
