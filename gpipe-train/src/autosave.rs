@@ -107,8 +107,8 @@ impl<'a> Autosave<'a> {
         if config.run.keep.get() == 0 {
             return Ok(None);
         }
-        // Its copies go before the next are made.
-        let before = self.saver.finish()?;
+        // Its copies go before the next are made. It stands, also where these cannot be made.
+        let before = self.finish()?;
         let state = RunState {
             step,
             samples: dataset.samples_drawn(step),
@@ -139,7 +139,7 @@ impl<'a> Autosave<'a> {
                 Ok(files)
             }),
         })?;
-        Ok(self.noted(before))
+        Ok(before)
     }
 
     /// Saves the state that a failed step left, beside all older checkpoints, and waits for it.
