@@ -5,8 +5,12 @@ use std::path::Path;
 
 use super::pipeline::assembled;
 use super::runs::{MAX, run, saver, snapshot};
+use crate::manifest::digest;
 use crate::names::MANIFEST;
-use crate::{Error, FOLDER, Fault, Identity, Location, RUN, STATE, check, find, locate, resume};
+use crate::{
+    Error, FOLDER, Fault, Identity, Location, Lock, Manifest, RUN, STATE, check, find, locate,
+    newest, remove_all, resume,
+};
 
 /// A run of that identity with the checkpoints of these steps.
 fn identified(folder: &Path, steps: &[u64]) -> Identity {
@@ -169,4 +173,74 @@ fn a_checkpoint_under_another_name_is_one() {
         assert!(resumed.run.is_none() && resumed.state.step == 2);
         fs::rename(&name, home.join("step-00000002")).unwrap();
     }
+}
+
+/// Keys of a later version, in a list that vouches for them.
+#[test]
+fn a_state_of_another_version_is_one_line_with_a_mend() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &[1]);
+    let step = folder.path().join(FOLDER).join("step-00000001");
+    let key = format!("of\na later version {}", "x".repeat(100_000));
+    let state = serde_json::to_vec(&serde_json::Map::from_iter([(key, 1.into())])).unwrap();
+    let path = step.join(MANIFEST);
+    let mut manifest = Manifest::parse(&fs::read(&path).unwrap()).unwrap();
+    let listed = manifest
+        .files
+        .iter_mut()
+        .find(|file| file.name == STATE)
+        .unwrap();
+    (listed.bytes, listed.sha256) = (state.len() as u64, digest(&state));
+    fs::write(step.join(STATE), state).unwrap();
+    fs::write(path, manifest.to_bytes().unwrap()).unwrap();
+    let checkpoint = newest(folder.path(), MAX).unwrap().checkpoint.unwrap();
+    let error = checkpoint.state().unwrap_err();
+    let told = error.to_string();
+    assert!(
+        error.is_input_error() && told.contains("step-00000001: state.json: "),
+        "{told}"
+    );
+    assert!(
+        told.ends_with(": use the version of gpipe that wrote it"),
+        "{told}"
+    );
+    assert!(
+        told.len() < 600 && !told.contains(char::is_control),
+        "{told}"
+    );
+}
+
+/// As where a large disk holds the checkpoints.
+#[cfg(unix)]
+#[test]
+fn a_linked_folder_of_checkpoints_belongs_to_the_run_in_which_it_lies() {
+    use std::os::unix::fs::symlink;
+
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let [ours, disk] = ["run", "disk"].map(|name| root.join(name));
+    run(&ours, &[1, 2]);
+    fs::create_dir(&disk).unwrap();
+    let home = ours.join(FOLDER);
+    fs::rename(&home, disk.join(FOLDER)).unwrap();
+    symlink(disk.join(FOLDER), &home).unwrap();
+    symlink(&ours, root.join("last")).unwrap();
+    let step = home.join("step-00000002");
+    for named in [&ours, &home, &step, &root.join("last/checkpoints")] {
+        let resumed = resume(named, true, MAX).unwrap();
+        assert_eq!(resumed.state.step, 2);
+        assert_eq!(resumed.run.unwrap().path, ours, "{}", named.display());
+        let lock = Lock::take(&ours).unwrap();
+        let error = resume(named, true, MAX).unwrap_err();
+        assert!(matches!(error, Error::Locked { .. }), "{error}");
+        drop(lock);
+    }
+    assert!(!disk.join(".lock").exists());
+    // The link stays, for the run that takes the place of this one.
+    for _ in 0..2 {
+        remove_all(&ours).unwrap();
+        assert!(home.is_symlink() && fs::read_dir(&home).unwrap().next().is_none());
+    }
+    run(&ours, &[1]);
+    assert!(disk.join(FOLDER).join("step-00000001").is_dir());
 }

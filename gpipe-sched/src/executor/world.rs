@@ -181,15 +181,6 @@ impl World {
         self.lock().lost
     }
 
-    /// Waits for all ranks to come to their end; first for those that are [busy](Self::busy), as long as they are heard.
-    ///
-    /// # Errors
-    /// If they do not.
-    pub fn close(&self) -> Result<(), String> {
-        self.wait_for_busy();
-        self.transport.close()
-    }
-
     /// Sets where flows go from here on.
     pub(crate) fn attach(&self, arrivals: Arc<dyn Arrivals>) {
         self.lock().arrivals.push(arrivals);

@@ -30,6 +30,20 @@ impl World {
         Busy(self.clone())
     }
 
+    /// Waits for all ranks to come to their end; first for those that are [busy](Self::busy), as long as they are heard.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub fn close(&self) -> Result<(), String> {
+        let mut state = self.lock();
+        while state.busy.contains(&true) {
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        self.transport.close()
+    }
+
     fn change_work(&self, change: impl Fn(usize) -> usize) {
         // The lock keeps the order of the messages.
         let mut count = self.own_work.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,15 +54,6 @@ impl World {
             out.bits(BUSY);
             out.bits(u64::from(now > 0));
             self.send_all(&out.finish());
-        }
-    }
-
-    /// Waits until no other rank is busy.
-    pub(super) fn wait_for_busy(&self) {
-        let mut state = self.lock();
-        while state.busy.contains(&true) {
-            let waited = self.changed.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
