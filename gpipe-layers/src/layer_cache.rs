@@ -38,13 +38,14 @@ impl Memory {
         let ids = Tensor::from_u32(&device, [rows.len()], ids)?;
         let table = self.keys_and_values.reshape([count, positions * width])?;
         let chosen = ops::embedding(&ids, &table)?;
-        self.keys_and_values = chosen.reshape([rows.len(), positions, width])?;
+        let keys_and_values = chosen.reshape([rows.len(), positions, width])?;
         let segments = self.segments.u32s()?;
         let chosen = rows
             .iter()
             .flat_map(|row| &segments[row * positions..][..positions]);
         self.segments =
             Tensor::from_u32(&device, [rows.len(), positions], chosen.copied().collect())?;
+        self.keys_and_values = keys_and_values;
         Ok(())
     }
 }
@@ -56,7 +57,7 @@ impl LayerCache {
         &mut self.nested
     }
 
-    /// Row i becomes what row `rows[i]` was, in all of it.
+    /// Row i becomes what row `rows[i]` was, in all of it. An error may leave some of it with other rows than the rest.
     ///
     /// # Errors
     /// Those of [`KeyValueCache::select`].

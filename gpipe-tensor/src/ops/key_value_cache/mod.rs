@@ -202,22 +202,15 @@ impl KeyValueCache {
         Ok(out)
     }
 
-    /// Row i becomes what row `rows[i]` was: for beams, and for samples that have ended.
+    /// Row i becomes what row `rows[i]` was: for beams, and for samples that have ended. An error leaves the cache as it
+    /// was.
     ///
     /// # Errors
     /// [`Error::Index`] for a row beyond the last; errors of allocation.
     pub fn select(&mut self, rows: &[usize]) -> Result<()> {
-        for cache in self.0.iter_mut().flatten() {
-            let &[count, capacity, width] = cache.shape().dims() else {
-                continue;
-            };
-            // A row beyond 32 bits is none of the cache's either.
-            let ids = rows.iter().map(|&row| u32::try_from(row));
-            let ids: Vec<u32> = ids.map(|row| row.unwrap_or(u32::MAX)).collect();
-            let ids = Tensor::from_u32(cache.device(), [rows.len()], ids)?;
-            let table = cache.reshape([count, capacity * width])?;
-            let chosen = super::embedding(&ids, &table)?;
-            *cache = chosen.reshape([rows.len(), capacity, width])?;
+        if let Some([keys, values]) = &self.0 {
+            let chosen = [chosen_rows(keys, rows)?, chosen_rows(values, rows)?];
+            self.0 = Some(chosen);
         }
         Ok(())
     }
@@ -262,7 +255,8 @@ impl KeyValueCache {
         // Zeros, since copies of whole rows, here and in `select`, take positions along in which nothing is stored.
         let zeros = || Tensor::zeros_of(like.device(), [rows, capacity, width], like.dtype());
         let mut new = [zeros()?, zeros()?];
-        if let Some(old) = &self.0 {
+        // Rows without elements, of which there may be any number, have nothing to copy.
+        if let Some(old) = self.0.as_ref().filter(|_| width > 0) {
             let whole = CacheSpan::new(like.device(), rows, 0, vec![0; rows])?;
             for (new, old) in new.iter_mut().zip(old) {
                 store(new, old, 0, &whole)?;
@@ -295,6 +289,19 @@ fn place(cache: &Tensor, x: &Tensor, column: usize, span: &CacheSpan) -> Result<
         capacity: cache.shape().dims().get(1).copied().unwrap_or(0),
         first: span.first,
     })
+}
+
+/// The keys or values whose row i is row `rows[i]` of these.
+fn chosen_rows(cache: &Tensor, rows: &[usize]) -> Result<Tensor> {
+    let &[count, capacity, width] = cache.shape().dims() else {
+        return Err(Error::shape("cache_select", "a cache", cache.shape()));
+    };
+    // A row beyond 32 bits is none of the cache's either.
+    let ids = rows.iter().map(|&row| u32::try_from(row));
+    let ids: Vec<u32> = ids.map(|row| row.unwrap_or(u32::MAX)).collect();
+    let ids = Tensor::from_u32(cache.device(), [rows.len()], ids)?;
+    let table = cache.reshape([count, capacity * width])?;
+    super::embedding(&ids, &table)?.reshape([rows.len(), capacity, width])
 }
 
 /// Stores as many columns of the operand, from `column` on, as a position of the cache has.

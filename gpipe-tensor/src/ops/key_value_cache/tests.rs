@@ -217,3 +217,35 @@ fn positions_beyond_any_memory_are_refused() {
         "cache_span: 4294967296 positions: 2^32 are too many"
     );
 }
+
+/// A search that goes on behind an error must not attend to the keys of one text and the values of another.
+#[test]
+fn a_change_of_rows_that_fails_changes_nothing() {
+    let device = device();
+    let qkv = random(&device, [2, 4, 45], 1);
+    let span = CacheSpan::new(&device, 2, 0, vec![0; 2]).unwrap();
+    let mut cache = KeyValueCache::default();
+    cache.store(&span, (&qkv, 15), (&qkv, 30), 15).unwrap();
+    let before = bits(&cache.attend(&span, (&qkv, 0), HEADS).unwrap());
+    // Room for the keys in their new order, not for the values as well.
+    let half = cache.bytes() as u64 / 2;
+    device.set_limit(device.live_bytes() + half + half / 2);
+    cache.select(&[1, 0]).unwrap_err();
+    device.set_limit(u64::MAX);
+    let after = cache.attend(&span, (&qkv, 0), HEADS).unwrap();
+    assert_eq!(bits(&after), before);
+}
+
+/// Rows of no elements have no bytes, however many there are.
+#[test]
+fn many_rows_of_no_columns_are_no_panic() {
+    let device = device();
+    let none = Tensor::zeros(&device, [0, 1, 3]).unwrap();
+    let mut cache = KeyValueCache::default();
+    for len in [1, FIRST_ROOM + 1] {
+        let new = Tensor::zeros(&device, [0, len, 3]).unwrap();
+        let span = CacheSpan::new(&device, usize::MAX, 0, Vec::new()).unwrap();
+        cache.store(&span, (&new, 0), (&new, 0), 0).unwrap();
+        cache.attend(&span, (&none, 0), HEADS).unwrap_err();
+    }
+}
