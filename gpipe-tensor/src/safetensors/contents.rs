@@ -77,7 +77,8 @@ impl FileContents {
                     }
                 }
                 _ => {
-                    let all = tensor.f32s().map_err(&unavailable)?;
+                    let single = tensor.to_dtype(DType::F32).map_err(&unavailable)?;
+                    let all = single.f32s().map_err(&unavailable)?;
                     for some in all.chunks(PIECE) {
                         words(&mut some.iter().map(|value| value.to_bits()))?;
                     }

@@ -115,6 +115,21 @@ fn half_precision_becomes_single() {
 }
 
 #[test]
+fn half_precision_is_written_as_single() {
+    let device = device();
+    let bits: Vec<u16> = vec![0x3F80, 0xC0A0, 0x8000, 0x7F80, 0x0001, 0x4049];
+    let half = Tensor::from_bf16(&device, [2, 3], bits).unwrap();
+    let last = half.rows(1..2).unwrap();
+    let floats = [half.to_f32s().unwrap(), last.to_f32s().unwrap()];
+    let named = [("a".to_owned(), half), ("b".to_owned(), last)];
+    let loaded = load(&save(&named, &[]).unwrap(), &device).unwrap();
+    for ((_, loaded), wanted) in loaded.iter().zip(&floats) {
+        assert_eq!(loaded.f32s().unwrap(), wanted);
+    }
+    assert_eq!(loaded[1].1.shape().dims(), [1, 3]);
+}
+
+#[test]
 fn hostile_headers_are_refused() {
     let whole = sample();
     for length in 0..whole.len() {
