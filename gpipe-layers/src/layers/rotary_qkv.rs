@@ -24,8 +24,8 @@ pub struct RotaryQkv {
 }
 
 impl RotaryQkv {
-    /// Projections to queries, and to keys and values of `groups` heads each. Others are errors of
-    /// [`cost`](Layer::cost).
+    /// Projections to queries, and to keys and values of `groups` heads each. Others, and a `rope` that cannot turn the
+    /// positions, are errors of [`cost`](Layer::cost).
     pub fn new(
         name: impl Into<String>,
         projections: [Linear; 3],
@@ -59,6 +59,10 @@ impl RotaryQkv {
             let got = format!("projections to {queries}, {keys} and {values}");
             return Err(unexpected(&self.name, expected, got));
         }
+        let positions = x.shape.dims()[1];
+        self.rope
+            .check(positions)
+            .map_err(Error::within(&self.name))?;
         Ok(costs)
     }
 

@@ -4,7 +4,7 @@ use gpipe_layers::layers::{
     At, CausalAttention, Dropout, InstanceNorm, LayerNorm, Layout, Linear, MultiHeadAttention,
     Pad2d, Permute, Pool2d, RotaryQkv, TransparentWeights, Upsample2d,
 };
-use gpipe_layers::{AdamW, Error, Flow, Layer, Optimizer, Pending, Saved, check, try_params};
+use gpipe_layers::{AdamW, Error, Flow, Layer, Optimizer, Pending, Saved, check, make, try_params};
 use gpipe_tensor::ops::{Rope, Window};
 use gpipe_tensor::{Tensor, Tensors};
 
@@ -215,6 +215,36 @@ fn heads_that_the_projections_do_not_have_are_refused_before_a_pass() {
     ] {
         let priced = qkv(widths, groups, size).cost(&x).unwrap_err().to_string();
         assert!(priced.starts_with("qkv: expected heads of"), "{priced}");
+    }
+}
+
+#[test]
+fn angles_that_a_pass_refuses_costs_refuse_too() {
+    let device = device();
+    let qkv = |theta, first| {
+        let project = |name| Linear::new(name, 3, 4, Layout::OutIn);
+        let rope = Rope {
+            size: 4,
+            theta,
+            first,
+        };
+        let mut qkv = RotaryQkv::new("qkv", ["q", "k", "v"].map(project), 1, rope);
+        make(&mut qkv, &device, 1).unwrap();
+        qkv
+    };
+    let x = || Tensor::zeros(&device, [1, 2, 3]).unwrap();
+    assert!(qkv(1e4, 0).cost(&[Flow::f32([1, 2, 3])]).is_ok());
+    for (theta, first) in [
+        (0.0, 0),
+        (-1.0, 0),
+        (f64::NAN, 0),
+        (1e-300, 0),
+        (1e4, u64::MAX),
+    ] {
+        let layer = qkv(theta, first);
+        let refused = layer.forward(&cx(1), one(x())).unwrap_err().to_string();
+        let priced = layer.cost(&[Flow::f32([1, 2, 3])]).unwrap_err().to_string();
+        assert_eq!(priced, refused);
     }
 }
 

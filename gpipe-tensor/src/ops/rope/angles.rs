@@ -19,7 +19,7 @@ impl Angles {
     /// Whether the angles of a head of this size up to this position are below 2⁴⁸ turns, as [`cos_sin`] needs them.
     pub(in crate::ops) fn reach(self, size: usize, position: f64) -> bool {
         // Of the pair that turns the most: the first one, or the last one of a theta below 1.
-        let most = self.turns(0).max(self.turns(size / 2 - 1));
+        let most = self.turns(0).max(self.turns((size / 2).saturating_sub(1)));
         position * most < 2_f64.powi(48)
     }
 

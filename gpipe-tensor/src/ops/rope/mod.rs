@@ -23,7 +23,7 @@ pub use plan::Rope;
 ///
 /// # Errors
 /// [`Error::Shape`] unless the extents are those above; [`Error::Argument`] for a theta that is not above
-/// 0; errors of allocation.
+/// 0, or angles of 2⁴⁸ turns and more; errors of allocation.
 pub fn rope(q: &Tensor, k: &Tensor, v: &Tensor, rope: &Rope) -> Result<Tensor> {
     const OP: &str = "rope";
     let widths = [q.shape().last(), k.shape().last()];

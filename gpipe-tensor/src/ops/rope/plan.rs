@@ -16,6 +16,33 @@ pub struct Rope {
     pub first: u64,
 }
 
+impl Rope {
+    /// Whether samples of so many positions can be turned, for callers that have no tensors yet.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] as [`rope`](super::rope).
+    pub fn check(&self, positions: usize) -> Result<()> {
+        self.angles("rope", positions).map(|_| ())
+    }
+
+    fn angles(&self, op: &'static str, positions: usize) -> Result<Angles> {
+        let theta = self.theta;
+        if !(theta.is_finite() && theta > 0.0) {
+            let message = format!("a theta of {theta}: use a number above 0");
+            return Err(Error::Argument { op, message });
+        }
+        let angles = Angles::new(theta, self.size);
+        let last = self.first as f64 + positions as f64;
+        if !angles.reach(self.size, last) {
+            let message = format!(
+                "positions up to {last} with a theta of {theta}: use angles below 2^48 turns"
+            );
+            return Err(Error::Argument { op, message });
+        }
+        Ok(angles)
+    }
+}
+
 /// The extents of a call.
 pub(super) struct Plan {
     pub batch: usize,
@@ -46,19 +73,7 @@ impl Plan {
             let expected = format!("heads of an even size that divides the columns, not {size}");
             return Err(Error::shape(op, expected, columns));
         }
-        if !(rope.theta.is_finite() && rope.theta > 0.0) {
-            let message = format!("a theta of {}: use a number above 0", rope.theta);
-            return Err(Error::Argument { op, message });
-        }
-        let angles = Angles::new(rope.theta, size);
-        let last = rope.first as f64 + len as f64;
-        if !angles.reach(size, last) {
-            let message = format!(
-                "positions up to {last} with a theta of {}: use angles below 2^48 turns",
-                rope.theta
-            );
-            return Err(Error::Argument { op, message });
-        }
+        let angles = rope.angles(op, len)?;
         if widths[1]
             .checked_mul(2)
             .and_then(|w| w.checked_add(widths[0]))
