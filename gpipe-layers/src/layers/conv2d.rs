@@ -26,6 +26,8 @@ pub struct Conv2d {
     outputs: usize,
     window: Window,
     groups: usize,
+    /// Initial weights other than PyTorch's, which follow the number of groups.
+    init: Option<Init>,
     weight: Param,
     bias: Option<Param>,
 }
@@ -50,6 +52,7 @@ impl Conv2d {
             outputs,
             window,
             groups: 1,
+            init: None,
             weight,
             bias: Some(bias),
         }
@@ -74,11 +77,11 @@ impl Conv2d {
         Ok(self.initialized())
     }
 
-    /// The same with other initial weights; behind [`in_groups`](Self::in_groups), which sets those of PyTorch again.
+    /// The same with other initial weights.
     #[must_use]
-    pub fn init(mut self, weight: Init) -> Self {
-        self.weight.init = weight;
-        self
+    pub fn init(self, weight: Init) -> Self {
+        let init = Some(weight);
+        Self { init, ..self }.initialized()
     }
 
     /// The same without a bias.
@@ -89,11 +92,12 @@ impl Conv2d {
     }
 
     fn initialized(mut self) -> Self {
-        let init = Init::Uniform((self.fan_in().max(1) as f32).sqrt().recip());
+        let default = Init::Uniform((self.fan_in().max(1) as f32).sqrt().recip());
         if let Some(bias) = &mut self.bias {
-            bias.init = init.clone();
+            bias.init = default.clone();
         }
-        self.init(init)
+        self.weight.init = self.init.clone().unwrap_or(default);
+        self
     }
 
     /// Inputs of an output.

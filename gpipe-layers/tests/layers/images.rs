@@ -4,7 +4,7 @@ use gpipe_layers::layers::{
     Activation, BatchNorm, Conv2d, Dropout, Function, InstanceNorm, Pad2d, PadConcat, Pool2d,
     Upsample2d,
 };
-use gpipe_layers::{Flow, Layer, PassContext, check};
+use gpipe_layers::{Flow, Init, Layer, PassContext, check};
 use gpipe_tensor::ops::Window;
 use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 
@@ -300,4 +300,24 @@ fn an_image_grows_to_the_size_of_its_skip() {
         let refused = layer.cost(&bad).unwrap_err().to_string();
         assert!(refused.contains("skip"), "{refused}");
     }
+}
+
+/// The two may be set in any order: only weights that nobody chose follow the number of inputs.
+#[test]
+fn initial_weights_that_were_chosen_stay_in_groups() {
+    let conv = || Conv2d::new("conv", 8, 4, Window::square(3, 1, 1));
+    let inits = |mut layer: Conv2d| {
+        let mut inits = Vec::new();
+        layer.params(&mut |param| inits.push(param.init.clone()));
+        inits
+    };
+    let chosen = Init::Normal(0.5);
+    let before = conv().init(chosen.clone()).in_groups(2).unwrap();
+    let after = conv().in_groups(2).unwrap().init(chosen.clone());
+    let bound = Init::Uniform(1.0 / (3.0 * 3.0 * 4.0_f32).sqrt());
+    for layer in [before, after] {
+        assert_eq!(inits(layer), [chosen.clone(), bound.clone()]);
+    }
+    let default = inits(conv().in_groups(2).unwrap());
+    assert_eq!(default, [bound.clone(), bound]);
 }
