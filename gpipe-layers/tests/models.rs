@@ -4,7 +4,10 @@
 mod perceptron;
 
 use gpipe_layers::layers::{Activation, Function};
-use gpipe_layers::models::{GptConfig, PRESETS, gpt, preset};
+use gpipe_layers::models::{
+    GptConfig, ImageConfig, LlamaConfig, MlpConfig, ModelConfig, PRESETS, Seq2SeqConfig, gpt,
+    preset,
+};
 use gpipe_layers::{
     AdamW, Cost, CostModel, Decay, Flow, Gelu, Init, Layer, Optimizer, compute_in, round_to_tf32,
 };
@@ -309,5 +312,86 @@ fn a_gpt_that_makes_no_sense_is_refused() {
         let mut config = small();
         breaks(&mut config);
         assert!(gpt(&config).is_err(), "{i}");
+    }
+}
+
+/// Layers are made before anything can be said of their memory.
+#[test]
+fn more_layers_than_any_model_has_are_refused() {
+    const MANY: usize = 10_001;
+    let mlp = MlpConfig {
+        inputs: 2,
+        hidden: vec![1; MANY],
+        outputs: 2,
+        activation: Function::Relu,
+        dropout: 0.0,
+    };
+    let encoder = Seq2SeqConfig {
+        encoder_blocks: MANY,
+        ..Seq2SeqConfig::default()
+    };
+    let decoder = Seq2SeqConfig {
+        decoder_blocks: MANY,
+        ..Seq2SeqConfig::default()
+    };
+    let llama = LlamaConfig {
+        blocks: MANY,
+        ..LlamaConfig::default()
+    };
+    let gpt = GptConfig {
+        blocks: MANY,
+        ..GptConfig::default()
+    };
+    for (model, what) in [
+        (ModelConfig::Gpt(gpt), "gpt: blocks is 10001"),
+        (ModelConfig::Llama(llama), "llama: blocks is 10001"),
+        (ModelConfig::Mlp(mlp), "mlp: 10001 hidden layers"),
+        (
+            ModelConfig::Seq2Seq(encoder),
+            "seq2seq: encoder_blocks is 10001",
+        ),
+        (
+            ModelConfig::Seq2Seq(decoder),
+            "seq2seq: decoder_blocks is 10001",
+        ),
+    ] {
+        let refused = model.layers().err().map(|error| error.to_string());
+        let refused = refused.unwrap_or_else(|| panic!("{what}"));
+        assert!(refused.starts_with(what), "{refused}");
+        assert!(refused.contains("10000"), "{refused}");
+    }
+}
+
+/// Networks that have no such layer promise it too: their share is read by others.
+#[test]
+fn a_dropout_that_no_layer_applies_is_refused_all_the_same() {
+    for dropout in [1.0, -0.1, f32::NAN] {
+        let image = |network: &str| {
+            ModelConfig::Image(ImageConfig {
+                network: network.parse().unwrap(),
+                channels: 3,
+                classes: 1,
+                dropout,
+            })
+        };
+        let llama = LlamaConfig {
+            blocks: 0,
+            dropout,
+            ..LlamaConfig::default()
+        };
+        for model in [
+            image("convnet:4"),
+            image("unet:1,2"),
+            image("resnet18"),
+            image("amoebanetd:3,8"),
+            ModelConfig::Llama(llama),
+        ] {
+            let refused = model.layers().err().map(|error| error.to_string());
+            let refused = refused.unwrap_or_else(|| panic!("{model:?}"));
+            assert!(
+                refused.contains(&format!("dropout is {dropout}")),
+                "{refused}"
+            );
+        }
     }
 }

@@ -69,7 +69,7 @@ impl Dropout {
 }
 
 /// An error unless the share is from 0 to below 1.
-pub(super) fn check_rate(name: &str, rate: f32) -> Result<()> {
+pub(crate) fn check_rate(name: &str, rate: f32) -> Result<()> {
     if (0.0..1.0).contains(&rate) {
         return Ok(());
     }

@@ -49,6 +49,7 @@ pub use concat::Concat;
 pub use conv2d::Conv2d;
 pub use discard::Discard;
 pub use dropout::Dropout;
+pub(crate) use dropout::check_rate;
 pub use embedding::Embedding;
 pub use feature_extraction::FeatureExtraction;
 pub use gelu_linear::GeluLinear;

@@ -1,5 +1,6 @@
 //! GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019).
 
+use super::sizes::{self, EXTENT, MOST_BLOCKS};
 use crate::layers::{
     CausalAttention, Dropout, Embedding, GeluLinear, Head, LayerNorm, Layout, Linear, Residual,
     Sequential,
@@ -53,19 +54,13 @@ const STD: f32 = 0.02;
 impl GptConfig {
     fn check(&self) -> Result<()> {
         let sizes = [
-            ("vocab", self.vocab),
-            ("context", self.context),
-            ("width", self.width),
-            ("heads", self.heads),
+            ("vocab", self.vocab, EXTENT),
+            ("context", self.context, EXTENT),
+            ("width", self.width, EXTENT),
+            ("heads", self.heads, EXTENT),
+            ("blocks", self.blocks, 0..=MOST_BLOCKS),
         ];
-        for (what, size) in sizes {
-            if size == 0 || size > u32::MAX as usize {
-                return Err(Error::Config(format!(
-                    "gpt: {what} is {size}: use a number from 1 to {}",
-                    u32::MAX
-                )));
-            }
-        }
+        sizes::check("gpt", &sizes)?;
         if !self.layer_norm_eps.is_finite() || self.layer_norm_eps < 0.0 {
             return Err(Error::Config(format!(
                 "gpt: layer_norm_eps is {}: use a finite number from 0 up",
@@ -149,8 +144,8 @@ fn nothing(_: &Flow) -> Result<u64> {
 /// Face's `GPT2LMHeadModel`; an untied head is `lm_head.weight` (vocab, width).
 ///
 /// # Errors
-/// [`Error::Config`] for sizes of zero, heads that do not divide the width, or a dropout outside
-/// of 0..1.
+/// [`Error::Config`] for sizes of zero, more than 10,000 blocks, heads that do not divide the width, or a dropout
+/// outside of 0..1.
 pub fn gpt(config: &GptConfig) -> Result<Vec<Box<dyn Layer>>> {
     config.check()?;
     let (vocab, width) = (config.vocab, config.width);

@@ -6,7 +6,9 @@ use std::str::FromStr;
 use super::amoebanet::{WIDEST, amoebanetd};
 use super::convnet::convnet;
 use super::resnet::{blocks, features, resnet};
+use super::sizes::{self, EXTENT};
 use super::unet::unet;
+use crate::layers::check_rate;
 use crate::{Error, Layer, Result};
 
 /// A network for images. A new one joins here: one variant, one arm in each match, and a file with its layers.
@@ -193,17 +195,15 @@ impl ImageConfig {
 /// [`Error::Config`] for sizes of zero, or that no name of a [`Network`] may have, or a dropout outside of 0..1.
 pub fn image(config: &ImageConfig) -> Result<Vec<Box<dyn Layer>>> {
     // A network has the sizes that its name may have.
-    let named: std::result::Result<Network, String> = config.network.to_string().parse();
+    let name = config.network.to_string();
+    let named: std::result::Result<Network, String> = name.parse();
     named.map_err(Error::Config)?;
-    for (what, size) in [("channels", config.channels), ("classes", config.classes)] {
-        if size == 0 || size > u32::MAX as usize {
-            return Err(Error::Config(format!(
-                "{}: {what} is {size}: use a number from 1 to {}",
-                config.network,
-                u32::MAX
-            )));
-        }
-    }
+    let sizes = [
+        ("channels", config.channels, EXTENT),
+        ("classes", config.classes, EXTENT),
+    ];
+    sizes::check(&name, &sizes)?;
+    check_rate(&name, config.dropout)?;
     if config.network.learns_masks() && config.classes != 1 {
         return Err(Error::Config(format!(
             "{}: classes is {}, but a mask tells one from the rest: use 1",

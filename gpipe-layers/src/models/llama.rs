@@ -3,9 +3,10 @@
 
 use gpipe_tensor::ops::Rope;
 
+use super::sizes::{self, EXTENT, MOST_BLOCKS};
 use crate::layers::{
     CausalAttention, Embedding, Head, Layout, Linear, Residual, RmsNorm, RotaryQkv, Sequential,
-    SwiGlu,
+    SwiGlu, check_rate,
 };
 use crate::{Error, Init, Layer, Result};
 
@@ -75,22 +76,17 @@ const STD: f32 = 0.02;
 impl LlamaConfig {
     fn check(&self) -> Result<()> {
         let sizes = [
-            ("vocab", self.vocab),
-            ("context", self.context),
-            ("width", self.width),
-            ("inner", self.inner),
-            ("heads", self.heads),
-            ("kv_heads", self.kv_heads),
-            ("head_size", self.head_size),
+            ("vocab", self.vocab, EXTENT),
+            ("context", self.context, EXTENT),
+            ("width", self.width, EXTENT),
+            ("inner", self.inner, EXTENT),
+            ("heads", self.heads, EXTENT),
+            ("kv_heads", self.kv_heads, EXTENT),
+            ("head_size", self.head_size, EXTENT),
+            ("blocks", self.blocks, 0..=MOST_BLOCKS),
         ];
-        for (what, size) in sizes {
-            if size == 0 || size > u32::MAX as usize {
-                return Err(Error::Config(format!(
-                    "llama: {what} is {size}: use a number from 1 to {}",
-                    u32::MAX
-                )));
-            }
-        }
+        sizes::check("llama", &sizes)?;
+        check_rate("llama", self.dropout)?;
         if !self.head_size.is_multiple_of(2) {
             return Err(Error::Config(format!(
                 "llama: head_size is {}: rotary positions need an even number",
@@ -194,8 +190,8 @@ impl LlamaConfig {
 /// untied head is `lm_head.weight` (vocab, width).
 ///
 /// # Errors
-/// [`Error::Config`] for sizes of zero, heads that their keys do not divide, heads of an odd size, or a
-/// dropout outside of 0..1.
+/// [`Error::Config`] for sizes of zero, more than 10,000 blocks, heads that their keys do not divide, heads of an odd
+/// size, or a dropout outside of 0..1.
 pub fn llama(config: &LlamaConfig) -> Result<Vec<Box<dyn Layer>>> {
     config.check()?;
     let (vocab, width) = (config.vocab, config.width);

@@ -1,5 +1,6 @@
 //! A multi-layer perceptron.
 
+use super::sizes::MOST_BLOCKS;
 use crate::layers::{Activation, Dropout, Function, Layout, Linear, Sequential};
 use crate::{Error, Layer, Result};
 
@@ -22,8 +23,14 @@ pub struct MlpConfig {
 /// share is 0, a dropout after all but the last. From (batch, inputs) to (batch, outputs).
 ///
 /// # Errors
-/// [`Error::Config`] for a width of zero or a dropout outside of 0..1.
+/// [`Error::Config`] for a width of zero, more than 10,000 hidden layers, or a dropout outside of 0..1.
 pub fn mlp(config: &MlpConfig) -> Result<Vec<Box<dyn Layer>>> {
+    if config.hidden.len() > MOST_BLOCKS {
+        return Err(Error::Config(format!(
+            "mlp: {} hidden layers: use {MOST_BLOCKS} or fewer",
+            config.hidden.len()
+        )));
+    }
     let widths = [
         &[config.inputs],
         config.hidden.as_slice(),

@@ -11,6 +11,7 @@ mod mlp;
 mod presets;
 mod resnet;
 mod seq2seq;
+mod sizes;
 mod unet;
 
 pub use config::ModelConfig;

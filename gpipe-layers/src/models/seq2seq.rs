@@ -1,6 +1,7 @@
 //! The encoder-decoder Transformer (Vaswani et al., arXiv:1706.03762) with normalisation before each part, as
 //! Lingvo's batch-major stack.
 
+use super::sizes::{self, EXTENT, MOST_BLOCKS};
 use crate::layers::{
     Activation, Add, At, Discard, Dropout, Fork, Function, LayerNorm, Layout, Linear,
     MultiHeadAttention, Permute, Residual, Sequential, SinusoidEmbedding, TransparentAdd,
@@ -51,21 +52,14 @@ impl Default for Seq2SeqConfig {
 impl Seq2SeqConfig {
     fn check(&self) -> Result<()> {
         let sizes = [
-            ("vocab", self.vocab),
-            ("width", self.width),
-            ("inner", self.inner),
-            ("encoder_blocks", self.encoder_blocks),
-            ("decoder_blocks", self.decoder_blocks),
-            ("heads", self.heads),
+            ("vocab", self.vocab, EXTENT),
+            ("width", self.width, EXTENT),
+            ("inner", self.inner, EXTENT),
+            ("encoder_blocks", self.encoder_blocks, 1..=MOST_BLOCKS),
+            ("decoder_blocks", self.decoder_blocks, 1..=MOST_BLOCKS),
+            ("heads", self.heads, EXTENT),
         ];
-        for (what, size) in sizes {
-            if size == 0 || size > u32::MAX as usize {
-                return Err(Error::Config(format!(
-                    "seq2seq: {what} is {size}: use a number from 1 to {}",
-                    u32::MAX
-                )));
-            }
-        }
+        sizes::check("seq2seq", &sizes)?;
         if !self.layer_norm_eps.is_finite() || self.layer_norm_eps < 0.0 {
             return Err(Error::Config(format!(
                 "seq2seq: layer_norm_eps is {}: use a finite number from 0 up",
@@ -184,8 +178,8 @@ fn linear(name: String, inputs: usize, outputs: usize) -> Linear {
 /// batch_first=True)`, with `src_token_emb`, `tgt_token_emb` and `softmax` around it.
 ///
 /// # Errors
-/// [`Error::Config`] for sizes of zero, heads that do not divide the width, an odd width, or a dropout outside of
-/// 0..1.
+/// [`Error::Config`] for sizes of zero, more than 10,000 blocks on a side, heads that do not divide the width, an odd
+/// width, or a dropout outside of 0..1.
 pub fn seq2seq(config: &Seq2SeqConfig) -> Result<Vec<Box<dyn Layer>>> {
     config.check()?;
     let layers = config.encoder(Sequential::new())?;
