@@ -30,7 +30,7 @@ enum Source {
 /// | setting | default |
 /// |---|---|
 /// | [`batch`](Self::batch) | none: required |
-/// | [`devices`](Self::devices) | the CPU, for as many stages as the host has threads (or layers, if these are fewer) |
+/// | [`devices`](Self::devices) | the CPU, for as many stages as the host has threads (or layers in the pipeline, if these are fewer) |
 /// | [`micro_batches`](Self::micro_batches) | four for each stage, as far as there are samples |
 /// | [`groups`](Self::groups) | 1: sums over micro-batches ascend |
 /// | [`replica`](Self::replica) | the only one |
@@ -214,7 +214,7 @@ impl AssemblyBuilder {
             Error::Assembly("layers have no cost without a batch: call `batch`".into())
         })?;
         let stages = match &schedule {
-            Source::Make(_) => threads.min(layers.len()).max(1),
+            Source::Make(_) => threads.min(layers.len().saturating_sub(before)).max(1),
             Source::Given(schedule) => schedule.stages(),
         };
         let devices = devices.unwrap_or_else(|| vec![DeviceId::Cpu; stages]);

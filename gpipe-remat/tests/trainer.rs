@@ -397,3 +397,20 @@ fn what_is_built_is_printed_and_sent_to_other_threads() {
     let text = printed(&trainer.with_first_step(7));
     assert!(text.contains("Pipeline { stages: 2, ") && text.contains("step: 7"));
 }
+
+#[test]
+fn stages_by_default_are_no_more_than_layers_in_the_pipeline() {
+    // Three linear layers with two activations between them.
+    for before in 0..5 {
+        let plan = builder()
+            .before(before)
+            .plan(4)
+            .expect("as many stages as fit");
+        assert_eq!(plan.cut.len(), 4.min(5 - before), "{before}");
+    }
+    let error = builder().before(5).plan(4).expect_err("no layer is left");
+    assert!(
+        error.to_string().contains("leave one for the pipeline"),
+        "{error}"
+    );
+}
