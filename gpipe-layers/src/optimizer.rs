@@ -136,6 +136,11 @@ impl Optimizer {
         Ok(())
     }
 
+    /// Whether a parameter has a state of the form that [`make_state`](Self::make_state) gives it.
+    pub fn has_state(&self, param: &Param) -> bool {
+        param.state.len() == self.states(param) && param.master.is_some() == param.has_master()
+    }
+
     /// Updates a parameter from its gradient. A statistic and a frozen parameter do not change.
     ///
     /// # Errors
@@ -165,7 +170,9 @@ impl Optimizer {
         if param.frozen || param.kind == Kind::Statistic {
             return Ok(());
         }
-        let (states, has_master) = (self.states(param), param.has_master());
+        if param.tied || !self.has_state(param) {
+            return Err(not_ready(&param.name));
+        }
         let Param {
             name,
             value: Some(value),
@@ -173,15 +180,11 @@ impl Optimizer {
             grad: Some(grad),
             state,
             kind,
-            tied,
             ..
         } = param
         else {
             return Err(not_ready(&param.name));
         };
-        if *tied || state.len() != states || master.is_some() != has_master {
-            return Err(not_ready(name));
-        }
         let (value, copy) = match master {
             Some(master) => (master, Some(value)),
             None => (value, None),

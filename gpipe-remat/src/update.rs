@@ -152,10 +152,16 @@ pub fn apply_update<T: LossStage<Tensors> + 'static>(
         let _busy = stage.device().clone().cpu_slot();
         let mut updates = AdamWBatch::default();
         stage.try_owned(|param, _, is_own| {
-            if !param.tied && is_own {
-                optimizer.update_with(&mut updates, param, settings)?;
+            if param.tied || !is_own {
+                return Ok(());
             }
-            Ok(())
+            if !param.frozen && param.kind != Kind::Statistic && !optimizer.has_state(param) {
+                return Err(crate::Error::Assembly(format!(
+                    "{}: its state is not that of the optimizer: assemble the pipeline with the same (`optimizer`)",
+                    param.name
+                )));
+            }
+            Ok(optimizer.update_with(&mut updates, param, settings)?)
         })?;
         Ok::<_, crate::Error>(updates.run()?)
     })?;

@@ -414,3 +414,30 @@ fn stages_by_default_are_no_more_than_layers_in_the_pipeline() {
         "{error}"
     );
 }
+
+/// The mend is one that a program with a trainer can make.
+#[test]
+fn a_pipeline_without_the_state_of_its_optimizer_says_what_to_assemble_it_with() {
+    let host = Host::new(2).expect("threads");
+    let cpu = host.device(DeviceId::Cpu).expect("the processor");
+    let x = Tensor::from_f32(&cpu, [12, 3], vec![0.5; 36]).expect("as many values");
+    let y = Tensor::from_u32(&cpu, [12], vec![1; 12]).expect("as many values");
+    let adamw = Optimizer::from(AdamW::default());
+    let sgd = Optimizer::from(Sgd::default());
+    let plain = || Assembly::builder(mlp()).batch(12, |samples| vec![Flow::f32([samples, 3])]);
+    for builder in [plain(), plain().optimizer(&sgd)] {
+        let assembled = builder.build(&host).expect("a pipeline");
+        let mut trainer = Trainer::new(assembled, adamw.clone(), |_| 0.1);
+        let error = trainer
+            .step(std::slice::from_ref(&x), &y)
+            .expect_err("no state");
+        let error = error.to_string();
+        assert!(
+            error.contains("linear_0.weight") && error.contains("`optimizer`"),
+            "{error}"
+        );
+    }
+    let assembled = plain().optimizer(&adamw).build(&host).expect("a pipeline");
+    let mut trainer = Trainer::new(assembled, adamw, |_| 0.1);
+    trainer.step(&[x], &y).expect("a step");
+}
