@@ -30,7 +30,7 @@ pub fn sum_replicas<T: LossStage<Tensors> + 'static>(
     sum.each(|_, stage| stage.sum_replicas())
 }
 
-/// Adds the gradients of tied places to those of their owners, in layer order.
+/// Adds the gradients of tied places to those of their owners, in layer order; only once for the gradients of a step.
 ///
 /// # Errors
 /// If a stage fails.
@@ -53,18 +53,8 @@ pub fn merge_ties<T: LossStage<Tensors> + 'static>(
     if places.is_empty() {
         return Ok(());
     }
-    pipeline.during(task).each(move |_, stage| {
-        let device = stage.device().clone();
-        stage.try_params(|param| {
-            for (name, grad) in &places {
-                if !param.tied && !param.frozen && *name == param.name {
-                    let grad = grad.clone().receive(&device)?;
-                    ops::add_assign(param.grad_mut()?, &grad)?;
-                }
-            }
-            Ok(())
-        })
-    })
+    let merge = pipeline.during(task);
+    merge.each(move |_, stage| stage.merge_ties(&places))
 }
 
 /// The global norm of the gradients of all owned parameters, except statistics

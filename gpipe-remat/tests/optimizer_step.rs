@@ -12,7 +12,7 @@ use gpipe_layers::{
 };
 use gpipe_remat::{
     Assembled, Assembly, Error, Policy, StepStats, copy_owned, first_non_finite, gradient_norm,
-    optimizer_step,
+    merge_ties, optimizer_step,
 };
 use gpipe_tensor::{DeviceId, Host, Tensors};
 
@@ -248,6 +248,28 @@ fn a_norm_leaves_statistics_out() {
         let error = optimizer_step(&mut assembled.pipeline, &run.optimizer, 0.01, 1, 0.5);
         assert!(matches!(error, Err(Error::NonFiniteGradients { norm }) if norm.is_nan()));
         assert_eq!(bits(&mut assembled), before);
+    }
+}
+
+/// As with other frameworks, a second update is made from the same gradients.
+#[test]
+fn gradients_of_ties_are_added_once_a_step() {
+    for stages in [1, 2, 4] {
+        let run = run(stages, true);
+        let mut assembled = run.assemble();
+        let pipeline = &mut assembled.pipeline;
+        pipeline.step(run.items(0)).expect("a step");
+        let mut norms = Vec::new();
+        for step in 0..2 {
+            let made = optimizer_step(pipeline, &run.optimizer, 0.01, step, 0.5);
+            norms.push(made.expect("an update").grad_norm.to_bits());
+        }
+        assert_eq!(norms[0], norms[1], "{stages} stages");
+        // The next step has gradients of its own.
+        pipeline.step(run.items(0)).expect("a step");
+        let before = gradient_norm(pipeline).expect("a norm");
+        merge_ties(pipeline).expect("ties");
+        assert_ne!(gradient_norm(pipeline).expect("a norm"), before);
     }
 }
 

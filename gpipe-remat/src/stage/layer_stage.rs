@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gpipe_layers::{Layer, Param, try_params};
 use gpipe_sched::World;
-use gpipe_tensor::Device;
+use gpipe_tensor::{Device, Tensor, ops};
 
 use super::cache::StageCache;
 use super::device_events::DeviceEvents;
@@ -52,6 +52,8 @@ pub struct LayerStage {
     replicas: Option<ReplicaSums>,
     /// Whether the gradients of all parameters are zero: those that only infer clear them once.
     has_no_gradients: bool,
+    /// Whether the gradients of tied places were added to those of their owners since the step began.
+    has_merged_ties: bool,
     /// Checks every value in a step that is run again to find a non-finite one.
     watch: Option<Watch>,
     events: DeviceEvents,
@@ -87,6 +89,7 @@ impl LayerStage {
             gradients: GroupGradients::new(remat_plan.groups()),
             replicas: None,
             has_no_gradients: false,
+            has_merged_ties: false,
             whole_batch: WholeBatch::new(remat_plan.groups(), end.unwrap_or(0)),
             remat_plan,
             seed,
@@ -171,6 +174,25 @@ impl LayerStage {
         // The sums of a replica's groups that the tree does not join are in those of all.
         self.gradients.clear();
         self.whole_batch.clear();
+        Ok(())
+    }
+
+    /// Adds to the gradients of a step those of tied places, by name, once.
+    pub(crate) fn merge_ties(&mut self, places: &[(String, Tensor)]) -> Result<()> {
+        if self.has_merged_ties {
+            return Ok(());
+        }
+        let device = self.device.clone();
+        self.try_params(|param| {
+            for (name, grad) in places {
+                if !param.tied && !param.frozen && *name == param.name {
+                    let grad = grad.clone().receive(&device)?;
+                    ops::add_assign(param.grad_mut()?, &grad)?;
+                }
+            }
+            Ok(())
+        })?;
+        self.has_merged_ties = true;
         Ok(())
     }
 

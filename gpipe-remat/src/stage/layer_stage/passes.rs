@@ -158,6 +158,7 @@ impl Stage for LayerStage {
         self.exchange.clear();
         self.gradients.clear();
         self.whole_batch.clear();
+        self.has_merged_ties = false;
         if let Some(replicas) = &mut self.replicas {
             replicas.begin();
         }
