@@ -40,7 +40,7 @@ impl Planner<'_> {
         };
         for sixths in [7, 9, 12, 24_u64] {
             let more = limit.saturating_mul(sixths) / 6;
-            let request = self.request.with_memory(more);
+            let request = self.request.with_at_least(more);
             let order = request
                 .orders
                 .iter()

@@ -77,7 +77,7 @@ pub struct CertifiedPlan {
     /// Seconds with a copy of the model on every worker, each with its share of the batch and all
     /// gradients exchanged, where that fits.
     pub replicas: Option<f64>,
-    /// A larger memory of each worker with which a step is faster, and its seconds.
+    /// A larger memory with which a step is faster if each worker has at least that much, and its seconds.
     pub with_more: Option<(Bytes, f64)>,
     /// The fastest plans for other numbers of replicas and placements of them, where there was a choice.
     pub alternatives: Vec<Plan>,

@@ -288,8 +288,17 @@ impl PlanRequest<'_> {
 
     /// The same with this much memory for every worker.
     pub(super) fn with_memory(&self, memory: u64) -> PlanRequest<'_> {
+        self.with_memories(|_| Some(memory))
+    }
+
+    /// The same with this much memory for every worker that has less.
+    pub(super) fn with_at_least(&self, memory: u64) -> PlanRequest<'_> {
+        self.with_memories(|own| own.map(|own| own.max(memory)))
+    }
+
+    fn with_memories(&self, memory: impl Fn(Option<u64>) -> Option<u64>) -> PlanRequest<'_> {
         let more = |worker: &Worker| Worker {
-            memory: Some(memory),
+            memory: memory(worker.memory),
             ..*worker
         };
         PlanRequest {

@@ -1,6 +1,6 @@
 //! What a refusal says to change is enough.
 
-use gpipe_remat::planner::NamedOrder;
+use gpipe_remat::planner::{Described, Link, NamedOrder, Worker};
 use gpipe_remat::{Bytes, Error, Policy};
 
 use crate::small::{POLICIES, Random, Small, following, more_orders, orders};
@@ -78,4 +78,31 @@ fn more_stages_than_layers_are_no_matter_of_workers() {
     let answer = small.ask_of(zb_v(), &[2], &[Policy::Keep], |planner| planner.answer());
     let said = answer.expect_err("one layer").to_string();
     assert!(said.contains("fewer stages on a worker"), "{said}");
+}
+
+/// The worker that has the least holds one of 24 layers, and with twice as much two.
+#[test]
+fn more_memory_takes_none_from_a_worker_that_has_more() {
+    let layer = Described {
+        forward: 1.0,
+        input_grad: 1.0,
+        weight_grad: 1.0,
+        parameters: 1000,
+        saved: 1000,
+        output: 100,
+        ..Described::default()
+    };
+    for large in [None, Some(1 << 40)] {
+        let mut small = Small::new(&mut Random(7), 6, 2, true);
+        small.layers = vec![layer.clone(); 24];
+        small.weights = Described::weights(&small.layers);
+        small.link = Link::FREE;
+        small.workers = [Some(5000), large]
+            .map(|memory| Worker { speed: 1.0, memory })
+            .to_vec();
+        let answer = small.ask_of(orders(), &[4], &[Policy::Keep], |planner| planner.answer());
+        let answer = answer.expect("a plan");
+        let (memory, seconds) = answer.with_more.expect("a faster plan");
+        assert!(memory.0 > 5000 && seconds < answer.plan.seconds);
+    }
 }
