@@ -29,17 +29,17 @@ pub enum Error {
     /// The text is not an amount of memory.
     #[error(transparent)]
     Bytes(#[from] crate::BytesError),
-    /// A stage does not fit its budget, whatever it keeps.
+    /// A stage does not fit its budget: no choice of what it keeps was found that does.
     #[error(
-        "stage {stage} needs at least {mend}, {} of it for parameters, gradients and the optimizer, \
-         but the budget is {budget}: use `pipeline.remat = budget:{mend}` or more",
+        "stage {stage} does not fit the budget of {budget}: nothing was found that needs less than {mend}, {} of it for \
+         parameters, gradients and the optimizer: use `pipeline.remat = budget:{mend}` or more",
         fixed.rounded_up(),
         mend = needed.rounded_up()
     )]
     Budget {
         /// The stage.
         stage: usize,
-        /// The fewest bytes with which it fits.
+        /// Bytes with which it fits: the fewest that were found, which are enough.
         needed: crate::Bytes,
         /// Bytes of values, gradients and optimizer states.
         fixed: crate::Bytes,

@@ -195,7 +195,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
             .expect("a number of bytes");
         // It is that of the stage that needs the most.
         assert!(case.remat_plan(mend.0).is_ok(), "{error}");
-        later += usize::from(!error.starts_with("stage 0 needs at least "));
+        later += usize::from(!error.starts_with("stage 0 does not fit "));
     }
     assert!(later > 0, "the first stage always needs the most");
 }

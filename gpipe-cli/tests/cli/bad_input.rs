@@ -414,7 +414,7 @@ fn a_recommendation_that_makes_no_sense_is_refused() {
         (&["--costs", "none.json", "--auto"], "it has no layers"),
         (&["--auto", "--memory", "1KiB"], "does not fit by"),
         (&["--memory", "none"], "no amount of memory"),
-        (&["--remat", "budget:1B"], "needs at least"),
+        (&["--remat", "budget:1B"], "needs less than"),
         (&["--auto", "--workers", "8x1T"], "COUNT*FLOPS"),
         (&["--compare", "--link", "1:1"], "--workers"),
         (&["--workers", "1T"], "--auto or --compare"),

@@ -81,8 +81,8 @@ impl Planner<'_> {
             if let Some((needed, chunks)) = Planner::new(&unlimited)?.least_memory(own.0)? {
                 let needed = Bytes(needed.div_ceil(chunks)).rounded_up();
                 return fault(format!(
-                    "a stage needs {needed}, whatever it keeps, but the budget is {own}: use `pipeline.remat = \
-                     budget:{needed}` or more"
+                    "no plan was found whose stages need less than {needed}, but the budget is {own}: use \
+                     `pipeline.remat = budget:{needed}` or more"
                 ));
             }
         }
