@@ -70,7 +70,7 @@ impl Planner<'_> {
                 short: Bytes(needed.saturating_sub(limit)),
             }));
         }
-        // Whatever the memory, every stage is over a budget, or has no layer.
+        // Whatever the memory, a stage is over a budget, or there is no schedule.
         let budgets = request.policies.iter().filter_map(|policy| match policy {
             Policy::Budget(own) if own.0 < u64::MAX => Some(*own),
             _ => None,
@@ -86,6 +86,17 @@ impl Planner<'_> {
                 ));
             }
         }
+        let shapes = (1..=request.workers.len())
+            .flat_map(|workers| request.orders.iter().map(move |order| (workers, order)));
+        let mut stages = shapes.map(|(workers, order)| workers.saturating_mul(order.chunks));
+        if stages.any(|stages| self.is_possible(stages)) {
+            let mut parts: Vec<_> = request.micro_batches.iter().map(usize::to_string).collect();
+            parts.dedup();
+            return fault(format!(
+                "no schedule takes {} micro-batches: use another number of them",
+                parts.join(" or ")
+            ));
+        }
         match request.stages.or(request.cut.as_ref().map(Vec::len)) {
             Some(given) => fault(format!(
                 "no schedule has {given} stages: use another number of stages, of workers or of stages on a worker"
@@ -100,19 +111,29 @@ impl Planner<'_> {
     /// schedule, or each stage is over a budget.
     fn least_memory(&mut self, above: u64) -> Result<Option<(u64, u64)>> {
         let request = self.request;
-        let micro_batches = request.micro_batches.iter().copied().max().unwrap_or(1);
+        let mut micro_batches = request.micro_batches.clone();
+        micro_batches.sort_unstable_by(|a, b| b.cmp(a));
         let mut least: Option<(u64, u64)> = None;
         for (index, order) in request.orders.iter().enumerate() {
             let given = request.stages.or(request.cut.as_ref().map(Vec::len));
             let stages = given.unwrap_or(request.weights.layers());
-            let most = request.workers.len().min(stages / order.chunks);
-            let Some(candidate) = self.candidate(index, most.max(1), micro_batches)? else {
-                continue;
-            };
-            let best = least.map(|(memory, _)| memory);
-            let found = candidate.least_memory(above, best);
-            let found = found.filter(|found| best.is_none_or(|best| *found < best));
-            least = found.map(|memory| (memory, order.chunks as u64)).or(least);
+            let most = request.workers.len().min(stages / order.chunks).max(1);
+            // Of the most workers and micro-batches; of fewer workers only with more micro-batches than those had a
+            // schedule for.
+            let mut parts = micro_batches.as_slice();
+            for workers in (1..=most).rev() {
+                for (place, &number) in parts.iter().enumerate() {
+                    let Some(candidate) = self.candidate(index, workers, number)? else {
+                        continue;
+                    };
+                    let best = least.map(|(memory, _)| memory);
+                    let found = candidate.least_memory(above, best);
+                    let found = found.filter(|found| best.is_none_or(|best| *found < best));
+                    least = found.map(|memory| (memory, order.chunks as u64)).or(least);
+                    parts = &parts[..place];
+                    break;
+                }
+            }
         }
         Ok(least)
     }

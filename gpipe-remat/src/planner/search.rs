@@ -158,7 +158,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Whether there are as many layers, and no other number of stages is asked for.
-    fn is_possible(&self, stages: usize) -> bool {
+    pub(super) fn is_possible(&self, stages: usize) -> bool {
         let cut = self.request.cut.as_ref().map(Vec::len);
         let given = self.request.stages.or(cut);
         stages <= self.request.weights.layers() && given.is_none_or(|given| given == stages)

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use gpipe_layers::{Cost, Flow};
 use gpipe_remat::planner::{Described, Link, NamedOrder, PlanRequest, Planner, Worker};
 use gpipe_remat::{Error, ModelCosts, Policy, Result};
-use gpipe_sched::{one_f_one_b, zb_v};
+use gpipe_sched::{interleaved, one_f_one_b, zb_v};
 
 use crate::small::{POLICIES, Random, Small, more_orders, order, orders};
 
@@ -101,7 +101,7 @@ fn what_makes_no_sense_is_refused_with_words() {
 }
 
 /// What a planner says of six layers on three workers of this memory.
-fn asked<T: std::fmt::Debug>(
+fn asked<T>(
     order: NamedOrder,
     memory: Option<u64>,
     ask: impl FnOnce(Planner<'_>) -> Result<T>,
@@ -110,6 +110,16 @@ fn asked<T: std::fmt::Debug>(
         forward: 1.0,
         ..Described::default()
     };
+    asked_of(layer, order, memory, ask)
+}
+
+/// [`asked`] of layers like this one.
+fn asked_of<T>(
+    layer: Described,
+    order: NamedOrder,
+    memory: Option<u64>,
+    ask: impl FnOnce(Planner<'_>) -> Result<T>,
+) -> Result<T> {
     let layers = vec![layer; 6];
     let price = |samples: &[Range<usize>]| Described::costed(&layers, 8, samples);
     let request = PlanRequest {
@@ -185,6 +195,49 @@ fn stages_a_worker_other_than_those_of_the_schedule_are_refused() {
         let message = few.expect_err("two of each").to_string();
         let words = "makes a schedule of 3 workers, 6 stages and 4 micro-batches for 3, 3 and 4";
         assert!(message.contains(words), "{message}");
+    }
+}
+
+/// Rounds of as many micro-batches as workers: 4 of them have none on 3 workers.
+#[test]
+fn the_memory_that_suffices_is_that_of_a_shape_that_has_a_schedule() {
+    let rounds = || NamedOrder {
+        make: Box::new(|workers, m| match m % workers {
+            0 => interleaved(workers, 2, m).ok(),
+            _ => None,
+        }),
+        ..order("rounds", 2, zb_v)
+    };
+    let layer = Described {
+        forward: 1.0,
+        saved: 1000,
+        parameters: 1000,
+        ..Described::default()
+    };
+    let asked = |memory| {
+        asked_of(layer.clone(), rounds(), Some(memory), |planner| {
+            planner.answer()
+        })
+    };
+    let Err(Error::DoesNotFit(fault)) = asked(1000) else {
+        panic!("{:?}", asked(1000))
+    };
+    assert_eq!(fault.limit.0, 1000);
+    assert!(asked(fault.needed.0 - 1).is_err());
+    assert_eq!(asked(fault.needed.0).unwrap().plan.workers.len(), 2);
+}
+
+/// No number of micro-batches that is asked for has a schedule: the message names them.
+#[test]
+fn micro_batches_without_a_schedule_are_named() {
+    for memory in [None, Some(1000)] {
+        let never = NamedOrder {
+            make: Box::new(|_, _| None),
+            ..order("never", 1, one_f_one_b)
+        };
+        let said = asked(never, memory, |planner| planner.answer());
+        let said = said.expect_err("no schedule").to_string();
+        assert!(said.contains("4 micro-batches"), "{said}");
     }
 }
 
