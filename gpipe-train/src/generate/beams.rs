@@ -172,7 +172,9 @@ fn likeliest(scores: &[f32], count: usize) -> Option<Vec<(u32, f64)>> {
         return None;
     }
     let mut order: Vec<usize> = (0..scores.len()).collect();
-    let likelier = |&a: &usize, &b: &usize| scores[b].total_cmp(&scores[a]).then(a.cmp(&b));
+    // The sum makes 0 of −0, which is no less.
+    let score = |token: usize| scores[token] + 0.0;
+    let likelier = |&a: &usize, &b: &usize| score(b).total_cmp(&score(a)).then(a.cmp(&b));
     if count < order.len() {
         order.select_nth_unstable_by(count, likelier);
         order.truncate(count);
@@ -187,4 +189,17 @@ fn likeliest(scores: &[f32], count: usize) -> Option<Vec<(u32, f64)>> {
             .map(|token| (token as u32, of(token)))
             .collect(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equals_are_in_the_order_of_their_tokens() {
+        let found = likeliest(&[-1.0, -0.0, 0.0, -0.0], 3).unwrap();
+        let tokens: Vec<u32> = found.iter().map(|(token, _)| *token).collect();
+        assert_eq!(tokens, [1, 2, 3]);
+        assert!(found.iter().all(|(_, ln)| *ln == found[0].1));
+    }
 }
