@@ -1,5 +1,6 @@
 //! Assembly of a pipeline from layers, a cut, a schedule, a remat plan and devices.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -92,7 +93,8 @@ impl Assembly {
     /// Starts the workers and makes the parameters, each stage's on its own worker.
     ///
     /// # Errors
-    /// If the parts do not fit each other, a device is missing or the memory does not suffice.
+    /// If the parts do not fit each other, two parameters have one name or a tied place has no owner, a device is missing or
+    /// the memory does not suffice.
     pub fn build(self, host: &Host) -> std::result::Result<Assembled, AssemblyError> {
         let loss = self.loss;
         self.build_to(host, move |last, transit| {
@@ -121,12 +123,13 @@ impl Assembly {
     /// # Errors
     /// As [`build`](Self::build), and if the replicas do not divide the ranks, or those of one its devices.
     pub fn build_over<T: LossStage<Tensors> + 'static>(
-        self,
+        mut self,
         host: &Host,
         world: Option<&Arc<World>>,
         end: impl FnOnce(Device, Device) -> T + Send + 'static,
     ) -> std::result::Result<Assembled<T>, AssemblyError> {
         self.check()?;
+        check_names(&mut self.layers)?;
         let workers = self.schedule.devices();
         let groups = self.remat_plan.groups();
         let (own, all) = world.map_or((0, 1), |world| (world.rank(), world.ranks()));
@@ -303,6 +306,30 @@ impl Assembly {
             }
         }
         Ok(())
+    }
+}
+
+/// Every parameter has one place that is updated, and by whose name it is saved; others are tied to it.
+fn check_names(layers: &mut [Box<dyn Layer>]) -> Result<()> {
+    let (mut owned, mut tied) = (HashSet::new(), Vec::new());
+    for layer in layers {
+        try_params(layer.as_mut(), |param| {
+            let name = param.name.clone();
+            if param.tied {
+                tied.push(name);
+            } else if let Some(twice) = owned.replace(name) {
+                return Err(Error::Assembly(format!(
+                    "two parameters are named `{twice}`: give each layer a name of its own"
+                )));
+            }
+            Ok(())
+        })?;
+    }
+    match tied.into_iter().find(|name| !owned.contains(name)) {
+        Some(name) => Err(Error::Assembly(format!(
+            "no parameter `{name}` that another place could be tied to: tie it to the name of one"
+        ))),
+        None => Ok(()),
     }
 }
 

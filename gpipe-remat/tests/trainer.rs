@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Model, Outcome, Run};
-use gpipe_layers::layers::{Activation, Function, Layout, Linear};
+use gpipe_layers::layers::{Activation, Function, Head, Layout, Linear};
 use gpipe_layers::{AdamW, Decay, Flow, Layer, Loss, Optimizer, Sgd, models};
 use gpipe_remat::{
     Assembly, AssemblyBuilder, Error, Policy, Trainer, Value, batch_items, copy_owned,
@@ -440,4 +440,24 @@ fn a_pipeline_without_the_state_of_its_optimizer_says_what_to_assemble_it_with()
     let assembled = plain().optimizer(&adamw).build(&host).expect("a pipeline");
     let mut trainer = Trainer::new(assembled, adamw, |_| 0.1);
     trainer.step(&[x], &y).expect("a step");
+}
+
+/// The values of one would be saved under the name of the other; gradients of a tie without an owner would be dropped.
+#[test]
+fn parameters_have_one_owner_each() {
+    let host = Host::new(1).expect("a thread");
+    let refused = |layers: Vec<Box<dyn Layer>>| {
+        let builder = Assembly::builder(layers).batch(2, |samples| vec![Flow::f32([samples, 2])]);
+        let built = builder.stages(1).build(&host);
+        built.err().expect("refused").to_string()
+    };
+    let linear = || Box::new(Linear::new("one", 2, 2, Layout::OutIn));
+    let message = refused(vec![linear(), linear()]);
+    assert!(
+        message.contains("two parameters are named `one.weight`"),
+        "{message}"
+    );
+    let head = Head::new("head", 2, 2, 0.1).tied_to("other.weight");
+    let message = refused(vec![linear(), Box::new(head)]);
+    assert!(message.contains("no parameter `other.weight`"), "{message}");
 }
