@@ -17,7 +17,7 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// Whether samples of so many positions can be turned, for callers that have no tensors yet.
+    /// Whether samples of this number of positions can be turned, for callers that have no tensors yet.
     ///
     /// # Errors
     /// [`Error::Argument`] as [`rope`](super::rope).
