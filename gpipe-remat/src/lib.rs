@@ -18,6 +18,7 @@ mod micro_batch;
 mod non_finite;
 mod optimizer_step;
 mod param_state;
+mod parameters;
 pub mod planner;
 mod portals;
 mod reach;

@@ -1,0 +1,112 @@
+//! What a builder refuses, and a trainer of what it built.
+
+use gpipe_layers::layers::{Head, Layout, Linear};
+use gpipe_layers::{AdamW, Flow, Layer, Optimizer, Sgd};
+use gpipe_remat::{Assembly, AssemblyBuilder, Trainer};
+use gpipe_sched::one_f_one_b;
+use gpipe_tensor::{DeviceId, Host, Tensor};
+
+use super::{builder, mlp};
+
+#[test]
+fn a_builder_refuses_what_does_not_fit() {
+    let message = |builder: AssemblyBuilder| match builder.plan(2) {
+        Ok(_) => panic!("it fits"),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(
+        message(Assembly::builder(mlp())),
+        "layers have no cost without a batch: call `batch`"
+    );
+    let schedule = one_f_one_b(3, 4).expect("a schedule");
+    assert_eq!(
+        message(builder().with_schedule(schedule).stages(2)),
+        "a schedule of 3 stages and 4 micro-batches, 2 devices and 4 micro-batches: give as many of \
+         each"
+    );
+    assert_eq!(
+        message(builder().stages(9)),
+        "9 stages but 5 layers: use 5 or fewer"
+    );
+    assert_eq!(
+        message(builder().micro_batches(13)),
+        "13 micro-batches but 12 samples: use 1 to 12 micro-batches"
+    );
+    let of_nothing = builder().batch(0, |samples| vec![Flow::f32([samples, 3])]);
+    assert_eq!(
+        message(of_nothing),
+        "1 micro-batches but 0 samples: give the batch a sample or more"
+    );
+    for (replica, replicas) in [(5, 2), (2, 2), (0, 0)] {
+        assert_eq!(
+            message(builder().groups(4).replica(replica, replicas, true)),
+            format!(
+                "replica {replica} of {replicas}: use 1 replica or more, and count them from 0"
+            )
+        );
+    }
+}
+
+#[test]
+fn stages_by_default_are_no_more_than_layers_in_the_pipeline() {
+    // Three linear layers with two activations between them.
+    for before in 0..5 {
+        let plan = builder()
+            .before(before)
+            .plan(4)
+            .expect("as many stages as fit");
+        assert_eq!(plan.cut.len(), 4.min(5 - before), "{before}");
+    }
+    let error = builder().before(5).plan(4).expect_err("no layer is left");
+    assert!(
+        error.to_string().contains("leave one for the pipeline"),
+        "{error}"
+    );
+}
+
+/// The mend is one that a program with a trainer can make.
+#[test]
+fn a_pipeline_without_the_state_of_its_optimizer_says_what_to_assemble_it_with() {
+    let host = Host::new(2).expect("threads");
+    let cpu = host.device(DeviceId::Cpu).expect("the processor");
+    let x = Tensor::from_f32(&cpu, [12, 3], vec![0.5; 36]).expect("as many values");
+    let y = Tensor::from_u32(&cpu, [12], vec![1; 12]).expect("as many values");
+    let adamw = Optimizer::from(AdamW::default());
+    let sgd = Optimizer::from(Sgd::default());
+    let plain = || Assembly::builder(mlp()).batch(12, |samples| vec![Flow::f32([samples, 3])]);
+    for builder in [plain(), plain().optimizer(&sgd)] {
+        let assembled = builder.build(&host).expect("a pipeline");
+        let mut trainer = Trainer::new(assembled, adamw.clone(), |_| 0.1);
+        let error = trainer
+            .step(std::slice::from_ref(&x), &y)
+            .expect_err("no state");
+        let error = error.to_string();
+        assert!(
+            error.contains("linear_0.weight") && error.contains("`optimizer`"),
+            "{error}"
+        );
+    }
+    let assembled = plain().optimizer(&adamw).build(&host).expect("a pipeline");
+    let mut trainer = Trainer::new(assembled, adamw, |_| 0.1);
+    trainer.step(&[x], &y).expect("a step");
+}
+
+/// The values of one would be saved under the name of the other; gradients of a tie without an owner would be dropped.
+#[test]
+fn parameters_have_one_owner_each() {
+    let host = Host::new(1).expect("a thread");
+    let refused = |layers: Vec<Box<dyn Layer>>| {
+        let builder = Assembly::builder(layers).batch(2, |samples| vec![Flow::f32([samples, 2])]);
+        let built = builder.stages(1).build(&host);
+        built.expect_err("refused").to_string()
+    };
+    let linear = || Box::new(Linear::new("one", 2, 2, Layout::OutIn));
+    let message = refused(vec![linear(), linear()]);
+    assert!(
+        message.contains("two parameters are named `one.weight`"),
+        "{message}"
+    );
+    let head = Head::new("head", 2, 2, 0.1).tied_to("other.weight");
+    let message = refused(vec![linear(), Box::new(head)]);
+    assert!(message.contains("no parameter `other.weight`"), "{message}");
+}
