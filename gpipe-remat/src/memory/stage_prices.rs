@@ -20,14 +20,15 @@ use crate::{ModelCosts, Policy, RematPlan, Result, Retained};
 #[derive(Clone, Debug)]
 pub struct StagePrices {
     layers: Vec<u64>,
+    sums: Sums,
     /// What stages compute again; `None` where all compute the same share.
     again: Option<Again>,
 }
 
 #[derive(Clone, Debug)]
 struct Again {
-    /// The forward pass of each layer.
-    forward: Vec<u64>,
+    /// Of forward passes.
+    forward: Sums,
     /// Its part that is computed again where nothing needs the outputs.
     without_outputs: Vec<u64>,
     kept: Retained,
@@ -42,6 +43,7 @@ impl StagePrices {
     /// The costs of stages that cost what their layers cost.
     pub fn of_layers(layers: Vec<u64>) -> Self {
         Self {
+            sums: Sums::new(&layers),
             layers,
             again: None,
         }
@@ -90,7 +92,7 @@ impl StagePrices {
                     |(&price, cost): (&u64, &Cost)| (price as f64 * recomputed_share(cost)) as u64;
                 Some(Again {
                     without_outputs: forward.iter().zip(costs.of(0)).map(part).collect(),
-                    forward,
+                    forward: Sums::new(&forward),
                     kept,
                     first: before.max(costs.first_trained()),
                     micro_batches,
@@ -99,8 +101,8 @@ impl StagePrices {
             }
         };
         Ok(Self {
-            layers: prices,
             again,
+            ..Self::of_layers(prices)
         })
     }
 
@@ -116,11 +118,9 @@ impl StagePrices {
 
     /// The cost of a stage of these layers.
     pub fn of(&self, stage: usize, layers: Range<usize>) -> u64 {
-        let own = sum(&self.layers[layers.clone()]);
-        match &self.again {
-            None => own,
-            Some(again) => own.saturating_add(again.of(stage, layers)),
-        }
+        let own = self.sums.of(layers.clone());
+        let again = self.again.as_ref().map(|again| again.of(stage, layers));
+        u64::try_from(own + again.unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
     /// The cut by a rule, of which the first stage has `before` layers more.
@@ -145,7 +145,9 @@ impl StagePrices {
             _ => {
                 let mut behind = behind.to_vec();
                 if let Some(cost) = behind.first_mut() {
-                    *cost = sum(first).saturating_add(*cost);
+                    *cost = first
+                        .iter()
+                        .fold(*cost, |sum, &one| sum.saturating_add(one));
                 }
                 rule.cut(&behind, stages)?
             }
@@ -170,7 +172,7 @@ impl StagePrices {
 
 impl Again {
     /// What a stage of these layers computes again.
-    fn of(&self, stage: usize, layers: Range<usize>) -> u64 {
+    fn of(&self, stage: usize, layers: Range<usize>) -> u128 {
         let more = self.micro_batches[stage];
         if more == 0 {
             return 0;
@@ -179,15 +181,90 @@ impl Again {
         let runs = self.kept.runs_behind(first, layers.len()).into_iter();
         let runs = runs.map(|run| {
             let last = layers.start + run.layers.end - 1;
-            let before = &self.forward[layers.start + run.layers.start..last];
-            sum(before).saturating_add(self.without_outputs[last])
+            let before = self.forward.of(layers.start + run.layers.start..last);
+            before + u128::from(self.without_outputs[last])
         });
-        let again = runs.fold(0, u64::saturating_add);
-        let again = u128::from(again) * more as u128 / self.of as u128;
-        u64::try_from(again).unwrap_or(u64::MAX)
+        runs.sum::<u128>() * more as u128 / self.of as u128
     }
 }
 
-fn sum(costs: &[u64]) -> u64 {
-    costs.iter().copied().fold(0, u64::saturating_add)
+/// Sums of costs before each layer.
+#[derive(Clone, Debug)]
+struct Sums(Vec<u128>);
+
+impl Sums {
+    fn new(costs: &[u64]) -> Self {
+        let before = costs.iter().scan(0, |sum, &cost| {
+            *sum += u128::from(cost);
+            Some(*sum)
+        });
+        Self(std::iter::once(0).chain(before).collect())
+    }
+
+    /// The cost of a run of layers.
+    fn of(&self, layers: Range<usize>) -> u128 {
+        self.0[layers.end] - self.0[layers.start]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpipe_layers::layers::{Activation, Function, Layout, Linear};
+    use gpipe_layers::{Flow, freeze};
+    use gpipe_sched::{gpipe, one_f_one_b};
+
+    use super::*;
+    use crate::{ParameterBytes, Times};
+
+    /// What the simulator recomputes is what a stage costs beside its layers.
+    #[test]
+    fn a_stage_costs_what_it_computes_again() {
+        let mut layers: Vec<Box<dyn Layer>> = Vec::new();
+        for i in 0..4 {
+            layers.push(Box::new(Linear::new(
+                format!("linear{i}"),
+                64,
+                64,
+                Layout::OutIn,
+            )));
+            layers.push(Box::new(Activation::new(
+                format!("relu{i}"),
+                Function::Relu,
+            )));
+        }
+        freeze(layers[0].as_mut(), |_| true);
+        let weights = ParameterBytes::new(&mut layers, None);
+        let samples = crate::micro_batches(12, 4).unwrap();
+        let costs = ModelCosts::new(&layers, &samples, |n| vec![Flow::f32([n, 64])]).unwrap();
+        let costs = costs.with_frozen(&weights);
+        let times = Times::of_flops(&costs, 1.0);
+        let model = CostModel::Complete;
+        let schedule = one_f_one_b(3, 4).unwrap();
+        let prices = |policy, schedule: &Schedule| {
+            StagePrices::new(&costs, &layers, model, policy, schedule, 1, 0).unwrap()
+        };
+        for (policy, again) in [
+            (Policy::Keep, [0; 3]),
+            (Policy::Stage, [4, 4, 0]),
+            (Policy::ExceptLast, [3, 3, 0]),
+            (Policy::Every(2), [4, 4, 0]),
+        ] {
+            let prices = prices(policy, &schedule);
+            assert_eq!(prices.counts_recomputation(), policy != Policy::Keep);
+            let plan = RematPlan::of_rule(policy, &schedule);
+            let ranges = (0..8).flat_map(|start| (start + 1..=8).map(move |end| start..end));
+            for (layers, stage) in ranges.flat_map(|range| (0..3).map(move |s| (range.clone(), s)))
+            {
+                let own: u64 = costs.flops()[layers.clone()].iter().sum();
+                let [one, _] = times.again(1, &layers, plan.kept(stage, 0), &costs);
+                let expected = own + again[stage] * one as u64;
+                assert_eq!(
+                    prices.of(stage, layers.clone()),
+                    expected,
+                    "{policy} {layers:?}"
+                );
+            }
+        }
+        assert!(!prices(Policy::Stage, &gpipe(3, 4).unwrap()).counts_recomputation());
+    }
 }
