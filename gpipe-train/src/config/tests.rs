@@ -448,7 +448,12 @@ fn a_size_of_images_that_fits_is_named() {
         ];
         crate::Setup::new(&resolved(&[&network, &size]))
     };
-    for (network, size) in [("amoebanetd:3,8", "48"), ("unet:1,2", "33")] {
+    for (network, size) in [
+        ("amoebanetd:3,8", "48"),
+        ("unet:1,2", "33"),
+        // Of digits.
+        ("convnet", "3"),
+    ] {
         let said = setup(network, size).err().unwrap().to_string();
         let (_, named) = said.split_once("`data.image_size = ").unwrap();
         assert!(

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpipe_data::DIGITS;
+use gpipe_data::{DIGITS, SIDE};
 use gpipe_layers::{
     Flow, Kind, Layer, Optimizer, OptimizerKind, compute_in, freeze, round_to_tf32,
 };
@@ -148,9 +148,12 @@ pub(crate) fn misfit(
         ModelCosts::new(layers, samples, input).is_ok()
     };
     let near = (1..=FARTHEST).flat_map(|off| [size + off, size.saturating_sub(off)]);
-    let has_sizes = config.data.image_size.is_some() && config.data.source != DIGITS;
-    let mut near = near.filter(|&size| size > 0 && has_sizes);
-    match near.find(fits) {
+    let near: Vec<usize> = match (config.data.image_size, config.data.source.as_str()) {
+        (None, _) => Vec::new(),
+        (Some(_), DIGITS) => vec![SIDE],
+        (Some(_), _) => near.filter(|&size| size > 0).collect(),
+    };
+    match near.into_iter().find(fits) {
         Some(size) => Error::invalid(format!("{error}: `data.image_size = {size}` fits")),
         None => Error::input(error),
     }
