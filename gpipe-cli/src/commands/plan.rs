@@ -189,11 +189,11 @@ fn show_setup(
         pipeline.partition,
     );
     print(&format!(
-        "{heading}\n{}{}\n{}\n{}\n\
+        "{heading}\n{}{}\n\n{}\n{}\n\
          bubble  {}\n\
          {}memory  {} on the largest stage, {} in all\n        {}{}",
         stages::table(setup, gpipe_train::unit(config), terminal_width()),
-        verdict(setup),
+        setup.verdict(),
         why(&setup.cuts(config)?),
         setup.schedule.grid(terminal_width()),
         forecast.bubbles(),
@@ -223,25 +223,6 @@ fn batch(config: &TrainConfig) -> String {
             format!("{samples} of {}", numbers::counted(tokens, "token"))
         }
     }
-}
-
-/// The quality of the cut as text.
-fn verdict(setup: &Setup) -> String {
-    let loads = &setup.loads;
-    let over = loads.over_optimum();
-    let quality = if over > 1.0 {
-        format!("{:.1} % above the best cut", 100.0 * (over - 1.0))
-    } else {
-        "no cut is better".to_owned()
-    };
-    let counted = match setup.counts_recomputation() {
-        true => ", with what it computes again",
-        false => "",
-    };
-    format!(
-        "most expensive stage: {:.2} times the mean{counted}; {quality}\n",
-        loads.imbalance()
-    )
 }
 
 /// Shows the plan for costs of layers.

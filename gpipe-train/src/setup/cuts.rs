@@ -39,6 +39,23 @@ impl Setup {
         let before = self.costs.before();
         cuts(unit(config), &self.partition, &self.prices, before)
     }
+
+    /// The quality of the cut as text.
+    pub fn verdict(&self) -> String {
+        let over = self.loads.over_optimum();
+        let quality = match over > 1.0 {
+            true => format!("{:.1} % above the best cut", 100.0 * (over - 1.0)),
+            false => "no cut is better".to_owned(),
+        };
+        let counted = match self.prices.counts_recomputation() {
+            true => ", with what it computes again",
+            false => "",
+        };
+        format!(
+            "most expensive stage: {:.2} times the mean{counted}; {quality}",
+            self.loads.imbalance()
+        )
+    }
 }
 
 /// The unit of [`Setup::loads`]: the formulas of Lingvo count other operations than are computed.

@@ -339,11 +339,6 @@ impl Setup {
         self
     }
 
-    /// Whether the [`loads`](Self::loads) count what some stages compute again and others do not.
-    pub fn counts_recomputation(&self) -> bool {
-        self.prices.counts_recomputation()
-    }
-
     /// The range of layers of each stage.
     pub fn cut(&self) -> Vec<Range<usize>> {
         self.partition.ranges().collect()

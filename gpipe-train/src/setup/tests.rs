@@ -72,10 +72,10 @@ fn a_stage_that_computes_less_again_gets_more_layers() {
             .map(|part| prices[part].iter().sum());
         let own: Vec<u64> = own.collect();
         assert_eq!(other.loads.loads(), own);
-        assert!(!other.counts_recomputation());
+        assert!(!other.prices.counts_recomputation());
     }
     let last = set_up(&["pipeline.schedule=1f1b"]);
-    assert!(last.counts_recomputation());
+    assert!(last.prices.counts_recomputation());
     assert_eq!(last.partition.sizes(), [8, 11]);
     let sum = |part: std::ops::Range<usize>, of: fn(&gpipe_layers::Cost) -> u64| -> u64 {
         let costs = (0..8).flat_map(|m| &last.costs.of(m)[part.clone()]);
