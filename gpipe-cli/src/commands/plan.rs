@@ -251,11 +251,7 @@ fn show_costs(
         return publish(&partition, &loads, bubble, None);
     }
     print(&format!(
-        "{loads}
-
-{}
-{}
-bubble  {} with {} ({})",
+        "{loads}\n\n{}\n{}\nbubble  {} with {} ({})",
         why(&gpipe_train::cuts("", &partition, &prices, 0)?),
         schedule.grid(terminal_width()),
         numbers::percent(bubble),
