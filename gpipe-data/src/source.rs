@@ -147,7 +147,7 @@ pub(crate) fn is_picture(path: &Path) -> bool {
     matches!(end.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 
-/// The error of a file that is none any more, or cannot be opened.
+/// The error for a path that became another kind of file since it was looked at, or cannot be opened.
 fn not_opened(error: gpipe_files::Error) -> Error {
     let path = error.path().to_owned();
     match error.into_fault() {

@@ -111,45 +111,6 @@ pub fn balance_parts(
 mod tests {
     use super::*;
 
-    /// The least bottleneck of all cuts into parts of these factors.
-    fn least(costs: &[u64], factors: &[u64]) -> u64 {
-        let (&factor, later) = factors.split_first().unwrap();
-        let cost = |run: &[u64]| run.iter().sum::<u64>() * factor;
-        if later.is_empty() {
-            return cost(costs);
-        }
-        let ends = 1..=costs.len() - later.len();
-        let cuts = ends.map(|end| cost(&costs[..end]).max(least(&costs[end..], later)));
-        cuts.min().unwrap()
-    }
-
-    #[test]
-    fn parts_that_differ_have_the_least_bottleneck() {
-        let mut state = 1_u64;
-        let mut random = |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) % below
-        };
-        for _ in 0..3000 {
-            let costs: Vec<u64> = (0..=random(7)).map(|_| random(5)).collect();
-            let parts = 1 + random(costs.len() as u64) as usize;
-            let factors: Vec<u64> = (0..parts).map(|_| 1 + random(3)).collect();
-            let cost =
-                |part: usize, run: Range<usize>| costs[run].iter().sum::<u64>() * factors[part];
-            let cut = balance_parts(costs.len(), parts, cost).unwrap();
-            assert_eq!((cut.parts(), cut.layers()), (parts, costs.len()));
-            let loads = cut.loads_by(cost);
-            let least = least(&costs, &factors);
-            assert_eq!(
-                (loads.bottleneck(), loads.optimum()),
-                (least, least),
-                "{costs:?} {factors:?} {cut}"
-            );
-        }
-    }
-
     #[test]
     fn an_expensive_part_does_not_excuse_a_lopsided_rest() {
         let sizes = |costs: &[u64], factors: &[u64]| {

@@ -1,8 +1,8 @@
-//! `balance` and `balance_by` against brute force.
+//! `balance`, `balance_by` and `balance_parts` against brute force.
 
 use std::cell::Cell;
 
-use gpipe_partition::{Error, balance, balance_by, explicit};
+use gpipe_partition::{Error, balance, balance_by, balance_parts, explicit};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -30,13 +30,22 @@ fn brute_force(
     parts: usize,
     cost: impl Fn(usize, usize) -> Option<u64>,
 ) -> Option<u64> {
+    brute_force_parts(layers, parts, |_, start, end| cost(start, end))
+}
+
+/// [`brute_force`] where `cost` also takes the number of the part.
+fn brute_force_parts(
+    layers: usize,
+    parts: usize,
+    cost: impl Fn(usize, usize, usize) -> Option<u64>,
+) -> Option<u64> {
     every_cut(layers, parts)
         .into_iter()
         .filter_map(|sizes| {
             let mut start = 0;
             let mut worst = 0;
-            for size in sizes {
-                worst = worst.max(cost(start, start + size)?);
+            for (part, size) in sizes.into_iter().enumerate() {
+                worst = worst.max(cost(part, start, start + size)?);
                 start += size;
             }
             Some(worst)
@@ -213,6 +222,20 @@ proptest! {
                 prop_assert_eq!(cut, Err(Error::DoesNotFit { parts, needed }));
             }
         }
+    }
+
+    #[test]
+    fn balance_parts_is_optimal((costs, parts) in cases(), factors in prop::collection::vec(1_u64..4, 12)) {
+        let cost = |part: usize, start: usize, end: usize| {
+            costs[start..end].iter().sum::<u64>() * factors[part]
+        };
+        let of = |part, range: std::ops::Range<usize>| cost(part, range.start, range.end);
+        let cut = balance_parts(costs.len(), parts, of).unwrap();
+        prop_assert_eq!((cut.parts(), cut.layers()), (parts, costs.len()));
+        let loads = cut.loads_by(of);
+        let optimum = brute_force_parts(costs.len(), parts, |part, start, end| Some(cost(part, start, end)));
+        prop_assert_eq!(Some(loads.bottleneck()), optimum, "{:?} {}", factors, cut);
+        prop_assert_eq!(Some(loads.optimum()), optimum);
     }
 
     #[test]
