@@ -34,20 +34,15 @@ impl<'a> Bounds<'a> {
             sums
         };
         let work = &costed.times.work;
-        // The gradient of the model's input is not computed.
-        let wanted = |layer: usize| {
-            if layer == 0 {
-                0.0
-            } else {
-                work[layer].input_grad
-            }
-        };
         Self {
             request,
             times: costed.times.clone(),
             forward: sums(&|layer| work[layer].forward),
-            input_grad: sums(&wanted),
-            all: sums(&|layer| work[layer].forward + wanted(layer) + work[layer].weight_grad),
+            input_grad: sums(&|layer| work[layer].input_grad),
+            all: sums(&|layer| {
+                let work = &work[layer];
+                work.forward + work.input_grad + work.weight_grad
+            }),
             update: work.iter().map(|work| work.update).sum(),
             sizes: (0..costs.micro_batches()).map(size).sum(),
             smallest: (0..costs.micro_batches()).map(size).fold(1.0, f64::min),
@@ -93,15 +88,16 @@ impl<'a> Bounds<'a> {
         };
         let (mut together, mut path) = (0.0, 0.0);
         for layer in 0..self.all.len() - 1 {
-            let mut gradients: Vec<fn(&Work) -> f64> = vec![|work| work.weight_grad];
-            if layer > 0 {
-                gradients.push(|work| work.input_grad);
-                path += self.smallest * least(layer, |work| work.input_grad, false);
-            }
-            path += self.smallest * least(layer, |work| work.forward, false);
-            gradients.push(|work| work.forward);
-            for number in gradients {
+            let passes: [fn(&Work) -> f64; 3] = [
+                |work| work.forward,
+                |work| work.input_grad,
+                |work| work.weight_grad,
+            ];
+            for number in passes {
                 together += self.sizes * least(layer, number, true);
+            }
+            for number in &passes[..2] {
+                path += self.smallest * least(layer, *number, false);
             }
             together += least(layer, |work| work.update, true);
         }

@@ -14,7 +14,7 @@ pub struct Described {
     pub name: String,
     /// Work of the forward pass.
     pub forward: f64,
-    /// Work of the input gradient.
+    /// Work of the input gradient, which the first layer does not compute.
     pub input_grad: f64,
     /// Work of the weight gradient.
     pub weight_grad: f64,
@@ -90,10 +90,14 @@ impl Described {
             weight_grad: layer.weight_grad * part,
             ..Work::default()
         };
+        let mut work: Vec<Work> = layers.iter().map(work).collect();
+        if let Some(first) = work.first_mut() {
+            first.input_grad = 0.0;
+        }
         Ok(Costed {
             costs: ModelCosts::of_costs(micro_batches, costs)?,
             times: Times {
-                work: layers.iter().map(work).collect(),
+                work,
                 ..Times::default()
             },
             scheduling_times: None,

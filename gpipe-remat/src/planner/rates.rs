@@ -60,12 +60,9 @@ impl Times {
         let work = |cost: &Cost| {
             let third = cost.traffic as f64 / 3.0 / rates.bytes;
             let pass = |flops: u64, bytes: f64| flops as f64 / rates.flops + bytes;
-            let [input_grad, weight_grad] = match cost.weight_grad {
-                0 => [2.0 * third, 0.0],
-                _ => [third; 2],
-            };
+            let [forward, input_grad, weight_grad] = passes(cost, third);
             Work {
-                forward: pass(cost.forward, third),
+                forward: pass(cost.forward, forward),
                 input_grad: pass(cost.input_grad, input_grad),
                 weight_grad: pass(cost.weight_grad, weight_grad),
                 apart: 0.0,
@@ -73,7 +70,7 @@ impl Times {
                 operation: 0.0,
             }
         };
-        let mut work: Vec<Work> = costs.of(0).iter().map(work).collect();
+        let mut work = of_layers(costs, work);
         for frozen in &mut work[..costs.first_trained()] {
             frozen.update = 0.0;
         }
@@ -88,16 +85,20 @@ impl Times {
     /// each pass has a third.
     #[must_use]
     pub fn with_gathered(mut self, costs: &ModelCosts, bytes_per_second: f64) -> Self {
-        for (work, cost) in self.work.iter_mut().zip(costs.of(0)) {
+        let added = of_layers(costs, |cost| {
             let third = cost.gathered as f64 / 3.0 / bytes_per_second;
-            work.forward += third;
-            match cost.weight_grad {
-                0 => work.input_grad += 2.0 * third,
-                _ => {
-                    work.input_grad += third;
-                    work.weight_grad += third;
-                }
+            let [forward, input_grad, weight_grad] = passes(cost, third);
+            Work {
+                forward,
+                input_grad,
+                weight_grad,
+                ..Work::default()
             }
+        });
+        for (work, added) in self.work.iter_mut().zip(added) {
+            work.forward += added.forward;
+            work.input_grad += added.input_grad;
+            work.weight_grad += added.weight_grad;
         }
         self
     }
@@ -106,6 +107,25 @@ impl Times {
     pub fn of_flops(costs: &ModelCosts, flops_per_second: f64) -> Self {
         Self::of_rates(costs, Rates::of_flops(flops_per_second))
     }
+}
+
+/// The shares of the forward pass, the input gradient and the weight gradient: a third each, two for the input gradient where
+/// there is no weight gradient.
+fn passes(cost: &Cost, third: f64) -> [f64; 3] {
+    match cost.weight_grad {
+        0 => [third, 2.0 * third, 0.0],
+        _ => [third; 3],
+    }
+}
+
+/// The work of every layer, of which the first takes no more of its input gradient than its parameters need.
+fn of_layers(costs: &ModelCosts, work: impl Fn(&Cost) -> Work) -> Vec<Work> {
+    let costs = costs.of(0).iter().enumerate();
+    let of_layer = |(layer, cost): (usize, &Cost)| match layer {
+        0 => work(cost).for_parameters_only(cost),
+        _ => work(cost),
+    };
+    costs.map(of_layer).collect()
 }
 
 #[cfg(test)]
@@ -139,10 +159,11 @@ mod tests {
         assert!((one - two).abs() < 1e-12 * one, "{one}, {two}");
     }
 
-    /// The simulator weighs layers as the cut does.
+    /// The simulator weighs layers as the cut does, all but the first one, whose price has its whole input gradient.
     #[test]
     fn the_work_of_a_cost_model_is_its_price() {
-        let layers: [Box<dyn gpipe_layers::Layer>; 2] = [
+        let layers: [Box<dyn gpipe_layers::Layer>; 3] = [
+            Box::new(Linear::new("first", 64, 64, Layout::OutIn)),
             Box::new(Linear::new("linear", 64, 32, Layout::OutIn)),
             Box::new(Activation::new("relu", Function::Relu)),
         ];
@@ -151,7 +172,7 @@ mod tests {
         for model in ["complete", "time", "time:3"].map(|name| name.parse().unwrap()) {
             let prices = costs.prices(&layers, model).unwrap();
             let times = Times::of_rates(&costs, Rates::of_model(model, 1.0));
-            for (work, price) in times.work.iter().zip(prices) {
+            for (work, price) in times.work.iter().zip(prices).skip(1) {
                 let work = work.forward + work.input_grad + work.weight_grad + work.update;
                 let price = price as f64;
                 assert!(

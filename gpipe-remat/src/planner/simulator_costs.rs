@@ -24,9 +24,8 @@ fn before_pipeline(
     let work = &work[..before];
     let largest = costs.samples(0) as f64;
     let forward: f64 = work.iter().map(|work| work.forward).sum();
-    // The gradient of the model's input is not computed.
-    let input_grad: f64 = work.iter().skip(1).map(|work| work.input_grad).sum();
-    let weight_grad: f64 = work.iter().map(|work| work.weight_grad).sum();
+    let backward = |work: &Work| work.input_grad + work.weight_grad;
+    let backward: f64 = work.iter().map(backward).sum();
     let groups = costs.groups().own().filter(|_| before > 0);
     groups
         .flat_map(|group| {
@@ -41,7 +40,7 @@ fn before_pipeline(
             let share = samples as f64 / largest;
             let first = first.map(|action| (action, forward * share));
             let last = last.last();
-            let last = last.map(|action| (action, (input_grad + weight_grad) * share));
+            let last = last.map(|action| (action, backward * share));
             first.into_iter().chain(last)
         })
         .collect()

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use gpipe_layers::Cost;
 use gpipe_sched::StageCosts;
 
 use crate::memory::model_costs::recomputed_share;
@@ -14,7 +15,7 @@ use crate::{ModelCosts, Retained, RetainedRun};
 pub struct Work {
     /// Forward pass of a micro-batch.
     pub forward: f64,
-    /// Input gradient of a micro-batch.
+    /// Input gradient of a micro-batch; of the model's first layer no more of it than its parameters need, mostly nothing.
     pub input_grad: f64,
     /// Weight gradient of a micro-batch, right after its input gradient.
     pub weight_grad: f64,
@@ -36,6 +37,18 @@ pub struct Times {
     pub shares: Vec<Vec<Work>>,
     /// Overhead of every action besides its layers.
     pub action: f64,
+}
+
+impl Work {
+    /// The work of a layer of this cost that nobody wants the gradient of the input of: what gradients of parameters inside it
+    /// depend on stays.
+    pub(super) fn for_parameters_only(self, cost: &Cost) -> Self {
+        let share = cost.param_only_grad as f64 / cost.input_grad.max(1) as f64;
+        Self {
+            input_grad: self.input_grad * share,
+            ..self
+        }
+    }
 }
 
 impl Times {
@@ -125,17 +138,13 @@ impl Times {
             return Cow::Borrowed(self);
         }
         let cost = &costs.of(0)[first];
-        let param_only = cost.param_only_grad as f64 / cost.input_grad.max(1) as f64;
         let of_layer = |(layer, work): (usize, &Work)| match layer.cmp(&first) {
             Ordering::Less => Work {
                 forward: work.forward,
                 operation: work.operation,
                 ..Work::default()
             },
-            Ordering::Equal => Work {
-                input_grad: work.input_grad * param_only,
-                ..*work
-            },
+            Ordering::Equal => work.for_parameters_only(cost),
             Ordering::Greater => *work,
         };
         let mask = |work: &Vec<Work>| work.iter().enumerate().map(of_layer).collect();
@@ -167,9 +176,7 @@ impl Times {
         }
         StageCosts {
             forward,
-            // The gradient of the model's input is not computed.
-            input_grad: sum(|work| work.input_grad, part.start.max(1)..part.end.max(1))
-                + self.action,
+            input_grad: sum(|work| work.input_grad, part.clone()) + self.action,
             weight_grad: sum(|work| work.weight_grad, part.clone())
                 + match splits {
                     true => sum(|work| work.apart, part.clone()) + self.action,
@@ -253,6 +260,11 @@ mod tests {
         // That of one linear layer, of two.
         assert_eq!(gradients(2), [whole(3)[0], whole(2)[1]]);
         assert_eq!(gradients(3), whole(3));
+        // The first layer of a model likewise.
+        let whole_model = ModelCosts::new(&layers[2..], &samples, |n| vec![Flow::f32([n, 64])]);
+        let from_residual = Times::of_flops(&whole_model.unwrap(), 1.0);
+        let stage = from_residual.of_stage(1, &(0..1), false, 0);
+        assert_eq!([stage.input_grad, stage.weight_grad], gradients(2));
         // Less is done in each stage but the last, and nothing but forward passes in the first.
         let stages = [0..2, 2..3, 3..4].map(|part| times.of_stage(1, &part, false, 2));
         assert_eq!((stages[0].input_grad, stages[0].weight_grad), (0.0, 0.0));
