@@ -79,11 +79,11 @@ pub fn explicit(sizes: &[usize], layers: usize) -> Result<Partition> {
     }
     let sum = sizes
         .iter()
-        .fold(0_usize, |sum, &size| sum.saturating_add(size));
-    if !sizes.is_empty() && sum != layers {
+        .try_fold(0_usize, |sum, &size| sum.checked_add(size));
+    if !sizes.is_empty() && sum != Some(layers) {
         return Err(Error::SizeSum {
             sizes: join(sizes),
-            sum,
+            sum: sum.unwrap_or(usize::MAX),
             layers,
         });
     }
@@ -138,12 +138,14 @@ mod tests {
         );
         assert_eq!(message(&[], 7), "0 stages: use at least 1");
         assert_eq!(explicit(&[], 0), Err(Error::NoParts));
-        assert!(matches!(
-            explicit(&[usize::MAX, 2], 1),
-            Err(Error::SizeSum {
-                sum: usize::MAX,
-                ..
-            })
-        ));
+        for layers in [1, usize::MAX] {
+            assert!(matches!(
+                explicit(&[usize::MAX, 2], layers),
+                Err(Error::SizeSum {
+                    sum: usize::MAX,
+                    ..
+                })
+            ));
+        }
     }
 }

@@ -71,15 +71,16 @@ impl Limit for f64 {
 /// Steps double first, because parts are short beside the model and short runs are sooner judged;
 /// then they halve: about `2 · log2(length)` calls.
 pub fn furthest(start: usize, most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
-    let (mut good, mut bad) = (start, most.saturating_add(1));
+    // The furthest end that fits so far, and the last that may.
+    let (mut good, mut last) = (start, most);
     let mut step = 1;
-    while bad.saturating_sub(good) > 1 {
-        let next = good.saturating_add(step).min(good + (bad - good) / 2);
+    while good < last {
+        let next = good.saturating_add(step).min(last - (last - good) / 2);
         if fits(next) {
             (good, step) = (next, step.saturating_mul(2));
         } else {
             // From now on it halves.
-            (bad, step) = (next, usize::MAX);
+            (last, step) = (next - 1, usize::MAX);
         }
     }
     (good > start).then_some(good)
@@ -251,6 +252,10 @@ mod tests {
         }
         assert_eq!(furthest(5, 5, |_| true), None);
         assert_eq!(furthest(5, 3, |_| true), None);
+        let most = usize::MAX;
+        assert_eq!(furthest(0, most, |_| true), Some(most));
+        assert_eq!(furthest(most - 1, most, |_| true), Some(most));
+        assert_eq!(pack(0..most, 2, |_, _| true), Some(vec![most - 1, most]));
     }
 
     #[test]
