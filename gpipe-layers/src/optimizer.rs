@@ -113,7 +113,7 @@ impl Optimizer {
     /// Bytes of the optimizer state of a parameter, its master included: 0 for a tied place, whose owner is
     /// updated, and for a frozen parameter.
     pub fn state_bytes(&self, param: &Param) -> u64 {
-        let tensors = self.states(param) + usize::from(param.has_master());
+        let tensors = self.states(param).len() + usize::from(param.has_master());
         param
             .elements()
             .saturating_mul(size_of::<f32>() as u64)
@@ -129,16 +129,21 @@ impl Optimizer {
         let states = self.states(param);
         let device = param.value()?.device().clone();
         let zeros = |_| Tensor::zeros(&device, param.shape.clone());
-        let state = (0..states)
+        let state = states
+            .iter()
             .map(zeros)
             .collect::<std::result::Result<_, _>>();
         param.state = state.map_err(Error::within(&param.name))?;
+        param.state_names = states;
         Ok(())
     }
 
-    /// Whether a parameter has a state of the form that [`make_state`](Self::make_state) gives it.
+    /// Whether a parameter has a state of the form that [`make_state`](Self::make_state) gives it: of the same names.
     pub fn has_state(&self, param: &Param) -> bool {
-        param.state.len() == self.states(param) && param.master.is_some() == param.has_master()
+        let states = self.states(param);
+        param.state_names == states
+            && param.state.len() == states.len()
+            && param.master.is_some() == param.has_master()
     }
 
     /// Updates a parameter from its gradient. A statistic and a frozen parameter do not change.
@@ -276,12 +281,12 @@ impl Optimizer {
         }
     }
 
-    /// Number of state tensors of a parameter.
-    fn states(&self, param: &Param) -> usize {
+    /// The names of the state tensors of a parameter.
+    fn states(&self, param: &Param) -> &'static [&'static str] {
         if param.tied || param.frozen || param.kind == Kind::Statistic {
-            return 0;
+            return &[];
         }
-        self.state_names().len()
+        self.state_names()
     }
 }
 

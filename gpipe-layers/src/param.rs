@@ -51,6 +51,8 @@ pub struct Param {
     pub grad: Option<Tensor>,
     /// Optimizer state (momentum; first and second moment). Empty where tied or frozen.
     pub state: Vec<Tensor>,
+    /// The names of these tensors ([`Optimizer::state_names`](crate::Optimizer::state_names)).
+    pub state_names: &'static [&'static str],
 }
 
 impl Param {
@@ -69,11 +71,13 @@ impl Param {
             master: None,
             grad: None,
             state: Vec::new(),
+            state_names: &[],
         }
     }
 
     /// The same, as a further place of a parameter whose owner comes earlier in the model. It has
-    /// the owner's name and, so that it begins with the same values, its shape and `init`.
+    /// the owner's name and shape, and, so that it begins with the same values, its `init`, which the assembly of a
+    /// pipeline (`gpipe_remat::Assembly`) gives it.
     #[must_use]
     pub fn tied(self) -> Self {
         Self { tied: true, ..self }
@@ -129,6 +133,7 @@ impl Param {
             }
         };
         self.state.clear();
+        self.state_names = &[];
         Ok(())
     }
 

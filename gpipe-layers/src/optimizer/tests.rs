@@ -193,6 +193,30 @@ fn numbers_that_make_no_sense_are_named() {
     );
 }
 
+/// A momentum is no mean square, which is never below 0.
+#[test]
+fn a_state_of_as_many_tensors_of_another_optimizer_is_refused() {
+    let rmsprop = |momentum| {
+        Optimizer::from(RmsProp {
+            momentum,
+            ..RmsProp::default()
+        })
+    };
+    let sgd = Optimizer::from(Sgd {
+        momentum: 0.9,
+        ..Sgd::default()
+    });
+    let adamw = Optimizer::from(AdamW::default());
+    for (of, other) in [(sgd, rmsprop(0.0)), (adamw, rmsprop(0.9))] {
+        let mut param = ready(&of, Kind::Matrix);
+        assert!(of.has_state(&param) && !other.has_state(&param));
+        assert!(other.update(&mut param, FIRST).is_err());
+        other.make_state(&mut param).unwrap();
+        assert!(other.has_state(&param) && !of.has_state(&param));
+        other.update(&mut param, FIRST).unwrap();
+    }
+}
+
 #[test]
 fn the_clip_factor_brings_a_norm_down_to_its_limit() {
     assert_eq!(clip_factor(5.0, 0.0), 1.0);
