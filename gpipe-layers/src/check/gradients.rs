@@ -3,7 +3,7 @@
 use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 
 use super::tensors::{
-    CheckError, Result, clean, device_of, expect_flow, f64s, flows, gradients_like,
+    CheckError, Result, clean, device_of, expect_flow, f64s, flows, gradients_like, random,
     random_gradients, saved, take_gradients, tensor,
 };
 use crate::{Kind, Layer, PassContext, try_params};
@@ -18,7 +18,7 @@ pub const TOLERANCE: f64 = 2e-3;
 pub const REFERENCE_TOLERANCE: f64 = 2e-5;
 
 /// Checks the gradients of inputs and parameters against differences of the layer's own outputs,
-/// and that gradients of several micro-batches add up.
+/// that gradients of several micro-batches add up, and that `forward_onto` adds what is around the layer to its output.
 ///
 /// Each element of each input and parameter takes four forward passes: use small sizes, and values
 /// of about 1 that stay 1/32 away from kinks such as that of ReLU at 0. Inputs and parameters are
@@ -95,6 +95,20 @@ fn compare(
     let floats = y.iter().filter(|y| y.dtype().is_float());
     for (i, (y, wanted)) in floats.zip(&wanted).enumerate() {
         close(layer, format!("output {i}"), tolerance, &f64s(y)?, wanted)?;
+    }
+    if let ([_], [y], [output]) = (inputs.as_slice(), y.as_slice(), outputs.as_slice())
+        && output.dtype.is_float()
+    {
+        let around = random(&device, output, "around")?;
+        let (sum, _) = layer.forward_onto(cx, inputs.clone(), &around)?;
+        expect_flow(layer, "forward_onto", &outputs, &sum)?;
+        let apart: Vec<f64> = f64s(y)?
+            .iter()
+            .zip(f64s(&around)?)
+            .map(|(y, around)| y + around)
+            .collect();
+        let of = "output and around it, by forward_onto".to_owned();
+        close(layer, of, REFERENCE_TOLERANCE, &f64s(&sum[0])?, &apart)?;
     }
     let dy = random_gradients(&device, &outputs)?;
     let weights = dy.iter().map(f64s).collect::<Result<Vec<_>>>()?;

@@ -1,8 +1,9 @@
 //! The exported checks find what is wrong with a layer, and say where.
 
+use gpipe_layers::layers::{Activation, Function};
 use gpipe_layers::{
-    Cost, Error, Flow, Init, Kind, Layer, Memory, Origin, Param, PassContext, Pending, Result,
-    Saved, TensorSet, check, make,
+    Cost, Error, Flow, Gelu, Init, Kind, Layer, Memory, Origin, Param, PassContext, Pending,
+    Result, Saved, TensorSet, check, make,
 };
 use gpipe_tensor::{Tensor, Tensors, ops};
 
@@ -218,6 +219,54 @@ fn every_fault_is_found_by_its_check() {
         let message = checked(fault)[check].clone().unwrap_err();
         assert!(message.starts_with(start), "{fault:?}: {message}");
     }
+}
+
+/// An activation that forgets the residual connection around it.
+struct Alone(Activation);
+
+impl Layer for Alone {
+    fn name(&self) -> &str {
+        "alone"
+    }
+
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        self.0.cost(inputs)
+    }
+
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
+        self.0.forward(cx, x)
+    }
+
+    fn forward_onto(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        _onto: &Tensor,
+    ) -> Result<(Tensors, Saved)> {
+        self.0.forward(cx, x)
+    }
+
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        self.0.input_grad(saved, dy)
+    }
+
+    fn weight_grad(&mut self, pending: Pending) -> Result<()> {
+        self.0.weight_grad(pending)
+    }
+
+    fn params(&mut self, _visit: &mut dyn FnMut(&mut Param)) {}
+}
+
+#[test]
+fn a_residual_connection_that_is_left_out_is_found() {
+    let mut layer = Alone(Activation::new("alone", Function::Gelu(Gelu::Tanh)));
+    let x = Tensors::from_iter([random(&device(), &[2, 3].into(), "x")]);
+    let error = check::gradients(&mut layer, &cx(2), &x).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.starts_with("alone: output and around it, by forward_onto, element 0"),
+        "{error}"
+    );
 }
 
 #[test]
