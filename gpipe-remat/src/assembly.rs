@@ -8,7 +8,7 @@ use gpipe_layers::{Layer, Loss, Optimizer};
 use gpipe_sched::{Codec, Groups, LossStage, Pipeline, PipelineError, Portal, Schedule, World};
 use gpipe_tensor::{Device, DeviceId, Host, Tensors};
 
-use crate::parameters::{check_names, make_parameters};
+use crate::parameters::{make_parameters, settle_places};
 use crate::wire::HostFlows;
 use crate::{Error, LayerStage, PortalTable, RematPlan, Result, TrainingLoss};
 
@@ -89,11 +89,12 @@ impl<T: LossStage<Tensors>> fmt::Debug for Assembled<T> {
 }
 
 impl Assembly {
-    /// Starts the workers and makes the parameters, each stage's on its own worker.
+    /// Starts the workers and makes the parameters, each stage's on its own worker. Tied places begin with the values of their
+    /// owners.
     ///
     /// # Errors
-    /// If the parts do not fit each other, two parameters have one name or a tied place has no owner, a device is missing or
-    /// the memory does not suffice.
+    /// If the parts do not fit each other, two parameters have one name, a tied place has no owner or another shape, a device
+    /// is missing or the memory does not suffice.
     pub fn build(self, host: &Host) -> std::result::Result<Assembled, AssemblyError> {
         let loss = self.loss;
         self.build_to(host, move |last, transit| {
@@ -128,7 +129,7 @@ impl Assembly {
         end: impl FnOnce(Device, Device) -> T + Send + 'static,
     ) -> std::result::Result<Assembled<T>, AssemblyError> {
         self.check()?;
-        check_names(&mut self.layers)?;
+        settle_places(&mut self.layers)?;
         let workers = self.schedule.devices();
         let groups = self.remat_plan.groups();
         let (own, all) = world.map_or((0, 1), |world| (world.rank(), world.ranks()));

@@ -1,6 +1,6 @@
 //! The parameters of an assembly: their names, and what is allocated for them.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use gpipe_layers::{Layer, Optimizer, try_params};
 use gpipe_sched::Groups;
@@ -9,28 +9,47 @@ use gpipe_tensor::Device;
 use crate::memory::StateShards;
 use crate::{Error, Result};
 
-/// Every parameter has one place that is updated, and by whose name it is saved; others are tied to it.
-pub(crate) fn check_names(layers: &mut [Box<dyn Layer>]) -> Result<()> {
-    let (mut owned, mut tied) = (HashSet::new(), Vec::new());
-    for layer in layers {
+/// Every parameter has one place that is updated, and by whose name it is saved. Others are tied to it: they have its shape,
+/// and begin as it does.
+pub(crate) fn settle_places(layers: &mut [Box<dyn Layer>]) -> Result<()> {
+    let mut owned = HashMap::new();
+    for layer in &mut *layers {
         try_params(layer.as_mut(), |param| {
-            let name = param.name.clone();
             if param.tied {
-                tied.push(name);
-            } else if let Some(twice) = owned.replace(name) {
-                return Err(Error::Assembly(format!(
-                    "two parameters are named `{twice}`: give each layer a name of its own"
-                )));
+                return Ok(());
             }
-            Ok(())
+            let beginning = (param.shape.clone(), param.init.clone());
+            match owned.insert(param.name.clone(), beginning) {
+                Some(_) => Err(Error::Assembly(format!(
+                    "two parameters are named `{}`: give each layer a name of its own",
+                    param.name
+                ))),
+                None => Ok(()),
+            }
         })?;
     }
-    match tied.into_iter().find(|name| !owned.contains(name)) {
-        Some(name) => Err(Error::Assembly(format!(
-            "no parameter `{name}` that another place could be tied to: tie it to the name of one"
-        ))),
-        None => Ok(()),
+    for layer in layers {
+        try_params(layer.as_mut(), |param| {
+            if !param.tied {
+                return Ok(());
+            }
+            let (name, shape) = (&param.name, &param.shape);
+            let message = match owned.get(name) {
+                Some((of_owner, init)) if of_owner == shape => {
+                    param.init = init.clone();
+                    return Ok(());
+                }
+                Some((of_owner, _)) => format!(
+                    "parameter `{name}` is of shape {of_owner}, but a place tied to it of {shape}: give both one shape"
+                ),
+                None => format!(
+                    "no parameter `{name}` that another place could be tied to: tie it to the name of one"
+                ),
+            };
+            Err(Error::Assembly(message))
+        })?;
     }
+    Ok(())
 }
 
 /// Allocates values, gradients and optimizer states: those that are not another replica's, if `shards` divide them. Returns

@@ -2,7 +2,7 @@
 
 use gpipe_layers::layers::{Head, Layout, Linear};
 use gpipe_layers::{AdamW, Flow, Layer, Optimizer, Sgd};
-use gpipe_remat::{Assembly, AssemblyBuilder, Trainer};
+use gpipe_remat::{Assembly, AssemblyBuilder, Error, Trainer};
 use gpipe_sched::one_f_one_b;
 use gpipe_tensor::{DeviceId, Host, Tensor};
 
@@ -109,4 +109,37 @@ fn parameters_have_one_owner_each() {
     let head = Head::new("head", 2, 2, 0.1).tied_to("other.weight");
     let message = refused(vec![linear(), Box::new(head)]);
     assert!(message.contains("no parameter `other.weight`"), "{message}");
+    // Its gradient would be added to each row of the owner's.
+    let head = Head::new("head", 2, 1, 0.1).tied_to("one.weight");
+    let message = refused(vec![linear(), Box::new(head)]);
+    assert_eq!(
+        message,
+        "parameter `one.weight` is of shape [2, 2], but a place tied to it of [1, 2]: give both one shape"
+    );
+}
+
+/// A layer has an initial value of its own, which is not that of the parameter that it is tied to.
+#[test]
+fn places_of_a_parameter_begin_as_its_owner() {
+    let host = Host::new(1).expect("a thread");
+    let tied = Linear::new("two", 2, 2, Layout::OutIn).without_bias();
+    let mut run = Assembly::builder(vec![
+        Box::new(Head::new("one", 2, 2, 0.02)),
+        Box::new(tied.tied_to("one.weight")),
+    ])
+    .batch(2, |samples| vec![Flow::f32([samples, 2])])
+    .stages(2)
+    .build(&host)
+    .expect("a pipeline");
+    let values = run.pipeline.gather(|_, stage| {
+        let mut values = Vec::new();
+        stage.try_params(|param| {
+            values.extend(param.value()?.f32s()?.iter().copied());
+            Ok(())
+        })?;
+        Ok::<_, Error>(values)
+    });
+    let values = values.expect("values of two stages");
+    assert_eq!(values[0], values[1]);
+    assert_ne!(values[0], [0.0; 4]);
 }
