@@ -80,6 +80,12 @@ pub enum Error {
         /// The norm of all gradients, statistics included.
         norm: f64,
     },
+    /// The step before an update failed, so no parameter was changed.
+    #[error(
+        "the last step failed and left the gradients of a part of its batch: no parameter was changed; run a step again \
+         before the update"
+    )]
+    Unfinished,
     /// A value of a training step is not finite, so no parameter was changed.
     #[error("{0}: no parameter was changed; use a lower learning rate, or clip the gradients")]
     NonFinite(crate::NonFinite),

@@ -42,7 +42,8 @@ pub struct StepStats {
 ///    discarded when the next step begins.
 ///
 /// # Errors
-/// [`Error::NonFiniteGradients`] and [`Error::Setting`] before anything is changed;
+/// [`Error::NonFiniteGradients`], [`Error::Setting`] and, after a step that failed, an [`Error::Pipeline`] whose source is
+/// [`Error::Unfinished`], before any parameter is changed;
 /// [`first_non_finite`](crate::first_non_finite) finds the origin of non-finite gradients.
 /// [`Error::Pipeline`] if a stage fails: parameters may then have been updated in other stages, so
 /// training goes on from values that were saved before.

@@ -19,7 +19,7 @@ use crate::wire::WireCodec;
 /// ([`Groups`](gpipe_sched::Groups)): all have the sum then. Does nothing where there is one.
 ///
 /// # Errors
-/// If a stage fails.
+/// If a stage fails, or the last step did.
 pub fn sum_replicas<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<(), PipelineError> {
@@ -63,7 +63,7 @@ pub fn merge_ties<T: LossStage<Tensors> + 'static>(
 /// on the cut.
 ///
 /// # Errors
-/// If a stage fails.
+/// If a stage fails, or the last step did ([`Error::Unfinished`](crate::Error::Unfinished) is the source).
 pub fn gradient_norm<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<f64, PipelineError> {
@@ -83,6 +83,7 @@ pub(crate) fn gradient_norms<T: LossStage<Tensors> + 'static>(
 ) -> Result<GradientNorms, PipelineError> {
     let (codec, task) = (WireCodec::of(pipeline), "the gradient norm");
     let replicas = pipeline.during(task).gather_replicas(&codec, |_, stage| {
+        stage.check_ended()?;
         let _busy = stage.device().clone().cpu_slot();
         let mut squares = Vec::new();
         let (mut grads, mut places): (Vec<Tensor>, Vec<usize>) = Default::default();

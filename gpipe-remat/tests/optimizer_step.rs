@@ -124,6 +124,29 @@ fn what_is_not_finite_changes_no_value() {
     }
 }
 
+/// It left the gradients of some micro-batches.
+#[test]
+fn a_step_that_failed_makes_no_update() {
+    for stages in [1, 2, 4] {
+        let run = run(stages, true);
+        let mut assembled = run.assemble();
+        let before = bits(&mut assembled);
+        let mut items = run.items(0);
+        items[2].target.divisor = f64::NAN;
+        assembled.pipeline.step(items).expect_err("no divisor");
+        let pipeline = &mut assembled.pipeline;
+        let error = optimizer_step(pipeline, &run.optimizer, 0.01, 0, 0.5);
+        let error = error.expect_err("some gradients").to_string();
+        assert!(error.contains("run a step again"), "{error}");
+        assert_eq!(bits(&mut assembled), before, "{stages} stages");
+
+        assembled.pipeline.step(run.items(0)).expect("a step");
+        let pipeline = &mut assembled.pipeline;
+        optimizer_step(pipeline, &run.optimizer, 0.01, 0, 0.5).expect("an update");
+        assert_ne!(bits(&mut assembled), before, "{stages} stages");
+    }
+}
+
 /// What a [`Counter`] knows and what goes wrong with it.
 #[derive(Default)]
 struct Board {

@@ -54,6 +54,8 @@ pub struct LayerStage {
     has_no_gradients: bool,
     /// Whether the gradients of tied places were added to those of their owners since the step began.
     has_merged_ties: bool,
+    /// Whether a step began and has not ended, so that its gradients are those of a part of it.
+    is_under_way: bool,
     /// Checks every value in a step that is run again to find a non-finite one.
     watch: Option<Watch>,
     events: DeviceEvents,
@@ -90,6 +92,7 @@ impl LayerStage {
             replicas: None,
             has_no_gradients: false,
             has_merged_ties: false,
+            is_under_way: false,
             whole_batch: WholeBatch::new(remat_plan.groups(), end.unwrap_or(0)),
             remat_plan,
             seed,
@@ -163,8 +166,20 @@ impl LayerStage {
         }
     }
 
+    /// Fails if the last step or evaluation did, after it had begun here.
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`].
+    pub(crate) fn check_ended(&self) -> Result<()> {
+        match self.is_under_way {
+            true => Err(Error::Unfinished),
+            false => Ok(()),
+        }
+    }
+
     /// Adds to the gradients of a step those of the other replicas, which do the same.
     pub(crate) fn sum_replicas(&mut self) -> Result<()> {
+        self.check_ended()?;
         let alone = || Error::Assembly("the stage has no replicas".into());
         let before = self.before();
         let replicas = self.replicas.as_mut().ok_or_else(alone)?;

@@ -154,6 +154,7 @@ impl Stage for LayerStage {
     type Error = Error;
 
     fn begin(&mut self, _step: u64) -> Result<()> {
+        self.is_under_way = true;
         self.stash.clear();
         self.exchange.clear();
         self.gradients.clear();
@@ -186,7 +187,9 @@ impl Stage for LayerStage {
 
     fn finish(&mut self) -> Result<()> {
         self.events.close(&self.device)?;
-        Ok(self.device.finish()?)
+        self.device.finish()?;
+        self.is_under_way = false;
+        Ok(())
     }
 
     fn ran(&mut self) -> Result<Vec<Ran>> {
