@@ -164,7 +164,12 @@ impl<'a> Candidate<'a> {
             }
             None => self.costs(1, &self.schedule, cut, workers, &stages),
         };
-        let schedule = Rc::new(follow(&self.schedule, &costs)?);
+        let followed = follow(&self.schedule, &costs)?;
+        let shape = |schedule: &Schedule| (schedule.device_of().to_vec(), schedule.micro_batches());
+        if shape(&followed) != shape(&self.schedule) {
+            return None;
+        }
+        let schedule = Rc::new(followed);
         let chooser = Chooser::new(self.request, self.costed.clone(), schedule.clone());
         let chosen = places().map(|(stage, part)| {
             *left = left.saturating_sub(chooser.effort(part.len()));

@@ -70,7 +70,8 @@ pub struct Worker {
 /// Makes a schedule for numbers of workers and micro-batches, if one of that shape exists.
 pub type MakeSchedule = Box<dyn Fn(usize, usize) -> Option<Schedule>>;
 
-/// Makes a cost-driven schedule from a schedule and its costs.
+/// Makes a cost-driven schedule from a schedule and its costs: of the same stages on the same devices and as many
+/// micro-batches. One of another shape counts as none.
 pub type FollowCosts = Box<dyn Fn(&Schedule, &Costs) -> Option<Schedule>>;
 
 /// The most micro-batches that a stage holds, by the number of stages.
@@ -201,6 +202,12 @@ impl PlanRequest<'_> {
         }
         if let Some(cut) = &self.cut {
             check_cut(cut, layers)?;
+            if let Some(stages) = self.stages.filter(|&stages| stages != cut.len()) {
+                return fault(format!(
+                    "a cut into {} parts for {stages} stages: give one for each, or leave out the number of stages",
+                    cut.len()
+                ));
+            }
         }
         if self.micro_batches.is_empty() {
             return fault("no number of micro-batches to choose from: name one");

@@ -179,6 +179,31 @@ fn a_cut_or_a_number_that_does_not_fit_the_request_is_refused() {
 }
 
 #[test]
+fn a_cut_of_another_number_of_stages_than_asked_for_is_refused() {
+    let small = Small::new(&mut Random(3), 8, 2, true);
+    let layers = small.layers.len();
+    let price = |samples: &[Range<usize>]| Described::costed(&small.layers, small.batch, samples);
+    let request = PlanRequest {
+        weights: &small.weights,
+        batch: small.batch,
+        price: &price,
+        workers: small.workers.clone(),
+        link: small.link,
+        replication: Default::default(),
+        cores: None,
+        orders: &orders(),
+        micro_batches: vec![2],
+        stages: Some(1),
+        cut: Some(vec![0..1, 1..layers]),
+        min_gain: 0.0,
+        policies: POLICIES.to_vec(),
+    };
+    let said = Planner::new(&request).and_then(Planner::answer);
+    let said = said.expect_err("two parts").to_string();
+    assert!(said.contains("2 parts for 1 stages"), "{said}");
+}
+
+#[test]
 fn stages_a_worker_other_than_those_of_the_schedule_are_refused() {
     for memory in [None, Some(1000)] {
         let none = asked(order("1f1b", 0, one_f_one_b), memory, |planner| {
@@ -195,6 +220,22 @@ fn stages_a_worker_other_than_those_of_the_schedule_are_refused() {
         let message = few.expect_err("two of each").to_string();
         let words = "makes a schedule of 3 workers, 6 stages and 4 micro-batches for 3, 3 and 4";
         assert!(message.contains(words), "{message}");
+    }
+}
+
+/// It has no costs of other stages and micro-batches.
+#[test]
+fn a_schedule_that_follows_costs_into_another_shape_counts_as_none() {
+    for (workers, micro_batches) in [(1, 1), (3, 5)] {
+        let follows = NamedOrder {
+            follow: Some(Box::new(move |_, _| {
+                one_f_one_b(workers, micro_batches).ok()
+            })),
+            ..order("follows", 1, one_f_one_b)
+        };
+        let said = asked(follows, None, |planner| planner.answer());
+        let said = said.expect_err("no schedule").to_string();
+        assert!(said.contains("4 micro-batches"), "{said}");
     }
 }
 
