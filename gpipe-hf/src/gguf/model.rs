@@ -173,18 +173,13 @@ impl Header {
                 _ => None,
             };
             let found = (entry.clone(), permuted.map(|heads| heads as usize));
-            if located.insert(name, found).is_some() {
-                return Err(format!(
-                    "`{}` is there twice, with a number of a block that is written otherwise",
-                    clip(&entry.name)
-                ));
-            }
+            located.insert(name, found);
         }
         Ok(located)
     }
 }
 
-/// The name of a tensor in `transformers`.
+/// The name of a tensor in `transformers`: no two names have the same.
 fn global_name(stored: &str) -> Option<String> {
     let fixed = match stored {
         "token_embd.weight" => Some("model.embed_tokens.weight"),
@@ -197,7 +192,11 @@ fn global_name(stored: &str) -> Option<String> {
     }
     let (block, rest) = stored.strip_prefix("blk.")?.split_once('.')?;
     let (part, kind) = rest.rsplit_once('.')?;
-    let block: u32 = block.parse().ok()?;
+    // Written in one way, so that a name is as short as its number and no other one means the same block.
+    let number: u32 = block.parse().ok()?;
+    if number.to_string() != block {
+        return None;
+    }
     let part = match part {
         "attn_norm" => "input_layernorm",
         "ffn_norm" => "post_attention_layernorm",
