@@ -245,6 +245,7 @@ impl Overrides {
     pub fn resolve(mut self) -> Result<TrainConfig> {
         let (most_micro_batches, [ranks, ranks_here]) = (self.most_micro_batches, self.ranks);
         let (of_gpus, costs) = (std::mem::take(&mut self.of_gpus), self.costs);
+        let of_checkpoint = self.saved_model.is_some();
         if self.has_stages_of_run {
             self.fit_stages_to_ranks();
         }
@@ -265,7 +266,10 @@ impl Overrides {
             validate::check_table(&config, table)?;
         }
         let batch_of_costs = costs.flatten().is_some();
-        validate::check(&config, [draft.table.is_some(), batch_of_costs])?;
+        validate::check(
+            &config,
+            [draft.table.is_some(), batch_of_costs, of_checkpoint],
+        )?;
         Ok(config)
     }
 

@@ -15,17 +15,18 @@ use super::{Optimizer, Pipeline, TrainConfig, presets, seq2seq_preset};
 use crate::error::{Error, Result};
 
 /// Refuses combinations of values that exclude each other. The numbers of micro-batches or of samples may be those of a
-/// table and of a file of costs: a mend changes neither.
-pub fn check(config: &TrainConfig, [of_table, of_costs]: [bool; 2]) -> Result<()> {
+/// table and of a file of costs, and the model that of a checkpoint: a mend changes none of them.
+pub fn check(config: &TrainConfig, [of_table, of_costs, of_checkpoint]: [bool; 3]) -> Result<()> {
     let (model, data) = (&config.model, &config.data);
-    check_source(config)?;
+    let keeps_model = of_checkpoint || model.folder().is_some();
+    check_source(config, keeps_model)?;
     if data.target.is_some() && !model.has_targets() {
         return Err(Error::invalid(format!(
             "the model {} learns no targets of another text: leave `data.target` out{}",
             model.name,
-            match model.folder() {
-                Some(_) => String::new(),
-                None => format!(", or use `model.name = {}`", seq2seq_preset::NANO),
+            match keeps_model {
+                true => String::new(),
+                false => format!(", or use `model.name = {}`", seq2seq_preset::NANO),
             }
         )));
     }
@@ -123,10 +124,10 @@ pub fn check(config: &TrainConfig, [of_table, of_costs]: [bool; 2]) -> Result<()
     {
         return Err(Error::invalid(format!(
             "samples of {tokens} tokens but a model of {context} positions: use `data.seq_len = {context}` or less{}",
-            match model.folder() {
+            match keeps_model {
                 // The positions of a saved model are parameters.
-                Some(_) => String::new(),
-                None => format!(", or `model.context = {tokens}`"),
+                true => String::new(),
+                false => format!(", or `model.context = {tokens}`"),
             }
         )));
     }
@@ -213,16 +214,19 @@ fn check_loss_target(config: &TrainConfig) -> Result<()> {
 }
 
 /// Refuses text for a model of images, and images for a model of text.
-fn check_source(config: &TrainConfig) -> Result<()> {
+fn check_source(config: &TrainConfig, keeps_model: bool) -> Result<()> {
     let (model, data) = (&config.model, &config.data);
     let source = &data.source;
     let is_images = source == DIGITS || source == SYNTHETIC;
     let fault = match &model.family {
         Family::Mlp(_) if source == DIGITS => return Ok(()),
         Family::Mlp(_) => format!(
-            "the model {} reads {DIGITS} alone, not {source}: use `data.source = {DIGITS}`, or `model.name = convnet` for \
-             other images",
-            presets::PERCEPTRON
+            "the model {} reads {DIGITS} alone, not {source}: use `data.source = {DIGITS}`{}",
+            presets::PERCEPTRON,
+            match keeps_model {
+                true => "",
+                false => ", or `model.name = convnet` for other images",
+            }
         ),
         Family::Image(_) if source != CICERO => return Ok(()),
         Family::Image(_) => format!(
@@ -234,10 +238,10 @@ fn check_source(config: &TrainConfig) -> Result<()> {
         _ => format!(
             "the model {} reads text, and {source} are images: use {}`data.source = {CICERO}`",
             model.name,
-            match model.folder() {
-                Some(_) => String::new(),
-                None if source == DIGITS => format!("`model.name = {}`, or ", presets::PERCEPTRON),
-                None => "`model.name = resnet50`, or ".to_owned(),
+            match keeps_model {
+                true => String::new(),
+                false if source == DIGITS => format!("`model.name = {}`, or ", presets::PERCEPTRON),
+                false => "`model.name = resnet50`, or ".to_owned(),
             }
         ),
     };
@@ -336,6 +340,29 @@ pub fn check_table(config: &TrainConfig, table: &Schedule) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{refused, resolved};
+    use super::super::{Overrides, Setting};
+
+    /// A run that goes on from a checkpoint keeps its model.
+    #[test]
+    fn no_mend_of_a_saved_model_changes_it() {
+        let context = "model.context=64";
+        for (set, mend) in [
+            ("data.seq_len=300", "`data.seq_len = 64` or less"),
+            ("data.target=lines.txt", "leave `data.target` out"),
+            ("data.source=digits", "use `data.source = cicero`"),
+        ] {
+            let set = [context, set];
+            assert!(refused(&set).contains("`model."));
+            let settings = set.map(|text| {
+                let (key, value) = text.split_once('=').unwrap();
+                Setting::text(text, key, value)
+            });
+            let saved = Overrides::new().saved_model("checkpoint/model".as_ref());
+            let changed = saved.layer(settings).unwrap();
+            let message = changed.resolve().unwrap_err().to_string();
+            assert!(message.ends_with(mend), "{message}");
+        }
+    }
 
     /// A mend is one that is not refused in its turn.
     #[test]
