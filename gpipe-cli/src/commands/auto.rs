@@ -140,17 +140,21 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
             100.0 * (1.0 - seconds / plan.seconds)
         ));
     }
-    if plan.workers.len() == 1 && of.workers().len() > 1 {
-        lines.push(format!(
-            "advice      do not pipeline: one worker is {}as fast as any pipeline",
-            if is_simpler { "about " } else { "" }
-        ));
-    } else if let Some(single) = answer.single
-        && plan.workers.len() > 1
-    {
+    let workers = plan.workers.len() * plan.replication.replicas;
+    if let (Some(single), 2..) = (answer.single, workers) {
         lines.push(format!(
             "            {:.2} times as fast as one worker",
             single / plan.seconds
+        ));
+    }
+    if plan.workers.len() == 1 && of.workers().len() > 1 {
+        lines.push(format!(
+            "advice      do not pipeline: {} is {}as fast as any pipeline",
+            match workers {
+                1 => "one worker".to_owned(),
+                _ => format!("a copy of the model on each of {workers} workers"),
+            },
+            if is_simpler { "about " } else { "" }
         ));
     }
     if let Some(replicas) = answer.replicas

@@ -12,7 +12,7 @@ use gpipe_train::config::ScheduleChoice;
 use gpipe_train::cost_import::{WholeCosts, read_argument, whole};
 use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::{Ranks, Recommender};
-use gpipe_train::{Forecast, Setup, TrainConfig, links, printable};
+use gpipe_train::{Forecast, Setup, TrainConfig, links, micro_batches_of, printable};
 
 use super::{auto, compare, profile, stages};
 use crate::args::{OutputArgs, PlanArgs};
@@ -240,7 +240,8 @@ fn show_costs(
     let prices = StagePrices::of_layers(costs.clone());
     let parts = partition.ranges().map(|part| &given.layers[part]);
     let times = Costs::new(parts.map(stage_costs).collect());
-    let micro_batches = pipeline.micro_batches.get();
+    // Of the last replica, as in the plan of a model.
+    let micro_batches = micro_batches_of(pipeline, pipeline.replicas.get() - 1);
     let schedule = pipeline
         .schedule
         .build(stages, micro_batches, Some(&times))?;

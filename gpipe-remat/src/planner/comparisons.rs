@@ -14,13 +14,26 @@ impl Planner<'_> {
     }
 
     /// Data parallelism, a copy of the model on every worker: each processes its share of the batch, and
-    /// a ring all-reduce sums the gradients (Patarasuk and Yuan 2009).
-    pub(super) fn replicas(&self, single: f64) -> Option<f64> {
+    /// a ring all-reduce sums the gradients (Patarasuk and Yuan 2009). `None` if it does not fit every worker, or workers share
+    /// cores. `single` is the step on the worker that suits it best.
+    pub(super) fn replicas(&self, single: f64) -> Result<Option<f64>> {
         let request = self.request;
         let workers = request.workers.len();
         if workers < 2 || request.cores.is_some() || request.replication.replicas > 1 {
-            return None;
+            return Ok(None);
         }
+        let single = match request.least_memory() {
+            Some(least) if request.workers.iter().any(|own| own.memory != Some(least)) => {
+                let request = request.with_memory(least);
+                let mut planner = Planner::new(&request)?;
+                planner.left = ACTIONS / 20;
+                match planner.single()? {
+                    Some(single) => single,
+                    None => return Ok(None),
+                }
+            }
+            _ => single,
+        };
         let slowest = request.workers.iter().map(|worker| worker.speed);
         let (slowest, fastest) = slowest.fold((f64::INFINITY, 0.0_f64), |(low, high), speed| {
             (low.min(speed), high.max(speed))
@@ -30,7 +43,7 @@ impl Planner<'_> {
         let count = workers as f64;
         let exchange = 2.0 * (count - 1.0) / count * gradients / request.link.bytes_per_second
             + 2.0 * (count - 1.0) * request.link.latency;
-        Some(single * (fastest / slowest) / count + exchange)
+        Ok(Some(single * (fastest / slowest) / count + exchange))
     }
 
     /// The smallest of some amounts of memory above the limit with which a step is faster.

@@ -121,7 +121,7 @@ impl Recommender {
         };
         pipeline.stages = whole(plan.cut.len())?;
         pipeline.micro_batches = whole(plan.micro_batches)?;
-        if self.launched().is_some() {
+        if self.hosts().is_some() {
             pipeline.replicas = whole(plan.replication.replicas)?;
             pipeline.micro_batches = whole(plan.all_micro_batches())?;
         }
@@ -185,7 +185,7 @@ impl Recommender {
             ("pipeline.partition", pipeline.partition.to_string()),
             ("pipeline.remat", pipeline.remat.to_string()),
         ];
-        if self.launched().is_some() {
+        if self.hosts().is_some() {
             settings.push(("pipeline.replicas", plan.replication.replicas.to_string()));
         }
         // A cost file may have its own.

@@ -117,6 +117,55 @@ fn a_memory_that_is_given_counts_before_that_of_a_cost_file() {
     assert_eq!(of.memory(), Some(1 << 30));
 }
 
+/// A copy of the model on every worker is advised where all have the memory.
+#[test]
+fn copies_of_a_model_fit_every_worker() {
+    let config = Overrides::new().resolve().unwrap();
+    let copies = |memory: [u64; 2]| {
+        let layer = Described {
+            forward: 1.0,
+            parameters: 1 << 20,
+            ..Described::default()
+        };
+        let worker = |memory| Worker {
+            speed: 1.0,
+            memory: Some(memory),
+        };
+        let file = CostFile {
+            workers: Some(memory.map(worker).to_vec()),
+            ..CostFile::from_layers(vec![layer, Described::default()])
+        };
+        let of = Recommender::of_costs(file, &config, &PlanningOptions::default());
+        of.unwrap().recommend().unwrap().replicas.is_some()
+    };
+    assert!(copies([1 << 30, 1 << 30]));
+    assert!(copies([1 << 30, 1 << 29]));
+    assert!(!copies([1 << 30, 1 << 10]));
+}
+
+/// On hosts a plan of costs is one of replicas too.
+#[test]
+fn a_plan_of_costs_on_hosts_names_its_replicas() {
+    let config = Overrides::new().resolve().unwrap();
+    let layer = Described {
+        forward: 1.0,
+        ..Described::default()
+    };
+    let mut options = PlanningOptions {
+        hosts: Some(1),
+        ..PlanningOptions::default()
+    };
+    options
+        .list_workers("4*1", *config.run.dtype, None)
+        .unwrap();
+    let file = CostFile::from_layers(vec![layer; 2]);
+    let of = Recommender::of_costs(file, &config, &options).unwrap();
+    let plan = of.recommend().unwrap().plan;
+    assert_eq!(plan.replication.replicas, 4);
+    let settings = of.settings(&plan, &config).unwrap();
+    assert!(settings.contains(&("pipeline.replicas", "4".to_owned())));
+}
+
 /// Replicas are processes: without hosts or a launcher there is no command that runs them.
 #[test]
 fn replicas_without_hosts_are_refused() {

@@ -3,7 +3,7 @@
 use gpipe_partition::{CutRule, Partition};
 use gpipe_remat::{Policy, StagePrices};
 use gpipe_report::numbers;
-use gpipe_sched::{Costs, Schedule, simulate};
+use gpipe_sched::{Costs, Groups, Schedule, simulate};
 
 use crate::config::{Pipeline, ScheduleChoice};
 use crate::error::{Error, Result};
@@ -34,6 +34,14 @@ pub fn check_stages(pipeline: &Pipeline, layers: usize) -> Result<()> {
     Err(Error::invalid(format!(
         "{stages} stages but {layers}: {mend}"
     )))
+}
+
+/// The micro-batches of a replica; those of all if there is one.
+pub fn micro_batches_of(pipeline: &Pipeline, replica: usize) -> usize {
+    let (all, replicas) = (pipeline.micro_batches.get(), pipeline.replicas.get());
+    let groups = Groups::new(all, pipeline.groups.get());
+    let own = groups.and_then(|groups| groups.on_replica(replica, replicas));
+    own.map_or(all, |own| own.own_micro_batches().len())
 }
 
 /// Cuts layers of these costs into stages by the rule of `pipeline.partition`.

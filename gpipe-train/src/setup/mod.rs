@@ -25,10 +25,10 @@ use gpipe_remat::{
     simulator_costs,
 };
 use gpipe_report::MeasuredLink;
-use gpipe_sched::{Groups, LinkCosts, Schedule, World};
+use gpipe_sched::{LinkCosts, Schedule, World};
 use gpipe_tensor::DeviceId;
 
-pub use cut_and_schedule::{check_stages, cut};
+pub use cut_and_schedule::{check_stages, cut, micro_batches_of};
 pub use cuts::{cuts, unit};
 pub use forecast::Forecast;
 pub(crate) use model::misfit;
@@ -167,10 +167,7 @@ impl Setup {
         let mut schedule = match given {
             Some(given) => given,
             None => {
-                let (micro_batches, groups) = (pipeline.micro_batches.get(), pipeline.groups.get());
-                let groups = Groups::new(micro_batches, groups);
-                let own = groups.and_then(|groups| groups.on_replica(replica, replicas));
-                let micro_batches = own.map_or(micro_batches, |own| own.own_micro_batches().len());
+                let micro_batches = micro_batches_of(pipeline, replica);
                 pipeline.schedule.build(stages, micro_batches, None)?
             }
         };
