@@ -1,7 +1,5 @@
 //! `gpipe plan`: the plan of a run, without running it.
 
-use std::path::Path;
-
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::planner::Described;
 use gpipe_remat::{StageMemory, StagePrices};
@@ -16,7 +14,7 @@ use gpipe_train::{Forecast, Setup, TrainConfig, links, micro_batches_of, printab
 
 use super::{auto, compare, profile, stages};
 use crate::args::{OutputArgs, PlanArgs};
-use crate::fail::{Fail, Result};
+use crate::fail::{Fail, Result, with_flags};
 use crate::output::{print, style, table_within, terminal_width, warn};
 use crate::ranks;
 
@@ -72,7 +70,7 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
         None => {
             let setup = Setup::over(&config, world.as_ref())?.with_links(&links);
             write_table(args, &setup.schedule)?;
-            show_setup(&config, &setup, options, output)
+            show_setup(&config, setup, false, options, output)
         }
         Some((text, costs)) => show_costs(&whole(text, costs)?, args, &config, output),
     }
@@ -109,16 +107,11 @@ fn write_table(args: &PlanArgs, schedule: &Schedule) -> Result<()> {
     written.map_err(fault)
 }
 
-/// Shows the plan of a run.
-pub fn show(config: &TrainConfig, config_file: Option<&Path>, output: OutputArgs) -> Result<()> {
-    let path = profile::path(config_file);
-    let options = ProfileOptions::new(&path);
-    show_setup(config, &Setup::new(config)?, options, output)
-}
-
-fn show_setup(
+/// Shows the plan of a run, which may be one that `resumes`.
+pub fn show_setup(
     config: &TrainConfig,
-    setup: &Setup,
+    mut setup: Setup,
+    resumes: bool,
     options: ProfileOptions<'_>,
     output: OutputArgs,
 ) -> Result<()> {
@@ -128,14 +121,9 @@ fn show_setup(
     let speed = Speed::of(config, options, &[samples], &mut profile::progress(output))?;
     let threads = config.pipeline.threads.get();
     let seconds = setup.step_seconds(&speed.times(&setup.costs, threads))?;
-    // A run that is too large is still shown: the plan helps to reduce it.
-    if let Err(fault) = setup.check_memory(config)
-        && let Some(fault) = Fail::from(fault).line()
-    {
-        warn(&format!("train would refuse this: {fault}"));
-    }
-    for fault in setup.lacks(config) {
-        warn(&format!("train would refuse this: {fault}"));
+    // A run that would be refused is still shown: the plan helps to mend it.
+    for fault in setup.faults(config, resumes) {
+        warn(&with_flags(&format!("train would refuse this: {fault}")));
     }
     // The processor's speed says nothing of a GPU.
     let is_told = !matches!(speed, Speed::Estimate(_)) || !config.pipeline.devices.has_gpu();
@@ -192,7 +180,7 @@ fn show_setup(
         "{heading}\n{}{}\n\n{}\n{}\n\
          bubble  {}\n\
          {}memory  {} on the largest stage, {} in all\n        {}{}",
-        stages::table(setup, gpipe_train::unit(config), terminal_width()),
+        stages::table(&setup, gpipe_train::unit(config), terminal_width()),
         setup.verdict(),
         why(&setup.cuts(config)?),
         setup.schedule.grid(terminal_width()),

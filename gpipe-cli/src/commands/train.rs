@@ -4,9 +4,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use gpipe_report::NewRun;
-use gpipe_train::{PreparedRun, RunEnd, RunOptions, StartPoint};
+use gpipe_train::profile::ProfileOptions;
+use gpipe_train::{PreparedRun, RunEnd, RunOptions, Setup, StartPoint};
 
-use super::{RUNS, auto, plan};
+use super::{RUNS, auto, plan, profile};
 use crate::args::{OutputArgs, TrainArgs};
 use crate::fail::{Fail, Result};
 use crate::output::{Console, warn};
@@ -27,7 +28,9 @@ pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
         return Ok(());
     }
     if args.dry_run {
-        return plan::show(&start.config, config_file, output);
+        let (setup, path) = (Setup::new(&start.config)?, profile::path(config_file));
+        let options = ProfileOptions::new(&path);
+        return plan::show_setup(&start.config, setup, args.resume.is_some(), options, output);
     }
     let steps = start.config.run.steps.u64();
     if start.is_finished() && !ranks::speaks() {

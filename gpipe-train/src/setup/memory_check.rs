@@ -1,7 +1,5 @@
 //! Checks of the predicted memory against limits and devices.
 
-use std::collections::BTreeSet;
-
 use gpipe_data::DIGITS;
 use gpipe_remat::{Bytes, Policy, StageMemory};
 use gpipe_report::numbers;
@@ -9,7 +7,7 @@ use gpipe_tensor::{DeviceId, KnownGpu, find_cuda};
 
 use super::{Setup, input};
 use crate::config::{Named, TrainConfig};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, one_line};
 use crate::{machine, precision};
 
 impl Setup {
@@ -86,14 +84,23 @@ impl Setup {
         Ok(())
     }
 
-    /// What this machine lacks for a run: CUDA devices of stages, and a processor's unit for bf16. Each as a fault.
-    pub fn lacks(&self, config: &TrainConfig) -> BTreeSet<String> {
+    /// What a run would be refused for on this machine, each as one line: memory, CUDA devices of stages, a processor's unit
+    /// for bf16, and, unless the run `resumes`, the weights that it begins with.
+    pub fn faults(&mut self, config: &TrainConfig, resumes: bool) -> Vec<String> {
+        let mut faults: Vec<String> = Vec::new();
+        faults.extend(
+            self.check_memory(config)
+                .err()
+                .map(|fault| one_line(&fault)),
+        );
         let missing = machine::missing_gpus(self.devices.iter().copied()).into_iter();
-        let missing = missing.map(|id| format!("device {id} is not here"));
+        faults.extend(missing.map(|id| format!("device {id} is not here")));
         let host = precision::host(config, 1, precision::products(config, true));
-        missing
-            .chain(host.err().map(|fault| fault.to_string()))
-            .collect()
+        faults.extend(host.err().map(|fault| fault.to_string()));
+        if !resumes && let Err(fault) = self.find_weights(config) {
+            faults.push(one_line(&fault));
+        }
+        faults
     }
 
     /// Bytes of the copies that a checkpoint is written from: the value of each parameter, and the optimizer states of those

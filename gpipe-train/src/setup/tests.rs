@@ -34,8 +34,8 @@ fn the_memory_of_forward_passes_is_that_of_the_values() {
 fn what_this_machine_lacks_is_known_before_a_run() {
     let lacks = |set: &[&str]| {
         let config = resolved(&[&["model.blocks=1", "pipeline.stages=1"], set].concat());
-        let setup = Setup::new(&config).unwrap();
-        let lacks: Vec<String> = setup.lacks(&config).into_iter().collect();
+        let mut setup = Setup::new(&config).unwrap();
+        let lacks = setup.faults(&config, false);
         let assembled = setup.assemble(&config);
         (lacks, assembled.err().map(|error| error.to_string()))
     };
@@ -46,6 +46,16 @@ fn what_this_machine_lacks_is_known_before_a_run() {
     let (gpu, refused) = lacks(&["pipeline.devices=cuda:99"]);
     assert_eq!(gpu, ["device cuda:99 is not here"]);
     assert!(refused.is_some());
+    let weights = "model.weights=missing.safetensors";
+    let config = resolved(&["model.name=convnet", weights]);
+    let mut setup = Setup::new(&config).unwrap();
+    let [missing] = &setup.faults(&config, false)[..] else {
+        panic!("one fault");
+    };
+    let refused = setup.open_weights(&config).unwrap_err();
+    assert_eq!(*missing, crate::one_line(&refused));
+    // A checkpoint has its own.
+    assert_eq!(setup.faults(&config, true), [""; 0]);
 }
 
 /// Of 1F1B the last stage computes nothing again, so it gets more layers. What all stages compute again, or none, does not

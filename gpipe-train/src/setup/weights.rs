@@ -17,17 +17,7 @@ impl Setup {
     /// [`Error::Input`](crate::Error::Input) if the weights cannot be read or do not fit the model;
     /// [`Error::Invalid`](crate::Error::Invalid) if another rank has others.
     pub fn open_weights(&mut self, config: &TrainConfig) -> Result<()> {
-        let (of_adapters, of_model): (Vec<_>, Vec<_>) =
-            (self.owners().into_iter()).partition(|(name, _)| is_adapter(name));
-        let weights = match (config.model.folder(), config.model.weights()) {
-            (Some(folder), _) => Some(Weights::open(folder, &of_model)?),
-            (None, Some(file)) => Some(Weights::open_file(file, &of_model)?),
-            (None, None) => None,
-        };
-        let adapters = match config.lora.folder() {
-            Some(folder) => Some(Weights::open_adapter(folder, &of_adapters)?),
-            None => None,
-        };
+        let [weights, adapters] = self.find_weights(config)?;
         for layer in &mut self.layers {
             layer.params(&mut |param| {
                 let replaced = match is_adapter(&param.name) {
@@ -47,6 +37,22 @@ impl Setup {
             check_same_weights(world, digests?)?;
         }
         Ok(())
+    }
+
+    /// Opens the files with the weights of the model and of its adapters, where there are any.
+    pub(super) fn find_weights(&mut self, config: &TrainConfig) -> Result<[Option<Weights>; 2]> {
+        let (of_adapters, of_model): (Vec<_>, Vec<_>) =
+            (self.owners().into_iter()).partition(|(name, _)| is_adapter(name));
+        let weights = match (config.model.folder(), config.model.weights()) {
+            (Some(folder), _) => Some(Weights::open(folder, &of_model)?),
+            (None, Some(file)) => Some(Weights::open_file(file, &of_model)?),
+            (None, None) => None,
+        };
+        let adapters = match config.lora.folder() {
+            Some(folder) => Some(Weights::open_adapter(folder, &of_adapters)?),
+            None => None,
+        };
+        Ok([weights, adapters])
     }
 
     /// Names and shapes of the parameters; tied ones once.
