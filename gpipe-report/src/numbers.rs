@@ -88,17 +88,26 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Bytes that training holds for a parameter: of its value, its gradient and the optimizer's state.
-/// A value of fewer than four bytes has a master copy in that state.
-pub fn parameter_bytes([value, gradient, optimizer]: [u64; 3]) -> String {
+/// Bytes that training holds for a parameter that is trained, as `all` are or not: of its value, its gradient and the
+/// optimizer's state. A value of fewer than four bytes has a master copy in that state.
+pub fn parameter_bytes([value, gradient, optimizer]: [u64; 3], all: bool) -> String {
     let state = match value {
         4 => "optimizer",
         _ => "optimizer and a master copy",
     };
     format!(
-        "{} bytes a parameter (value {value}, gradient {gradient}, {state} {optimizer})",
-        value.saturating_add(gradient).saturating_add(optimizer)
+        "{} (value {value}, gradient {gradient}, {state} {optimizer})",
+        bytes_a_parameter([value, gradient, optimizer], all)
     )
+}
+
+/// The sum of [`parameter_bytes`] alone.
+pub fn bytes_a_parameter(bytes: [u64; 3], all: bool) -> String {
+    let sum = bytes.into_iter().fold(0, u64::saturating_add);
+    match all {
+        true => format!("{sum} bytes a parameter"),
+        false => format!("{sum} bytes a trained parameter"),
+    }
 }
 
 /// A number of parameters, and how many of them are trained if not all are.
@@ -234,14 +243,18 @@ mod tests {
     #[test]
     fn a_parameter_takes_16_bytes_or_18() {
         assert_eq!(
-            parameter_bytes([4, 4, 8]),
+            parameter_bytes([4, 4, 8], true),
             "16 bytes a parameter (value 4, gradient 4, optimizer 8)"
         );
         assert_eq!(parameters(1500, 1500), "1.50k parameters");
         assert_eq!(parameters(1500, 20), "1.50k parameters, 20 of them trained");
         assert_eq!(
-            parameter_bytes([2, 4, 12]),
+            parameter_bytes([2, 4, 12], true),
             "18 bytes a parameter (value 2, gradient 4, optimizer and a master copy 12)"
+        );
+        assert_eq!(
+            parameter_bytes([4, 4, 8], false),
+            "16 bytes a trained parameter (value 4, gradient 4, optimizer 8)"
         );
     }
 

@@ -45,6 +45,8 @@ pub struct Run {
 pub struct RunStart {
     /// Parameters of the model, a tied one counted once.
     pub parameters: u64,
+    /// Those of them that train. Earlier versions did not write it.
+    pub trained_parameters: Option<u64>,
     /// Steps that were to be run.
     pub steps: u64,
     /// What a step has: `tokens` or `images`. Earlier versions did not write it.
@@ -52,6 +54,12 @@ pub struct RunStart {
 }
 
 impl Run {
+    /// Parameters that train, if not all do.
+    pub(crate) fn trained(&self) -> Option<u64> {
+        let start = self.start.as_ref()?;
+        (start.trained_parameters).filter(|trained| *trained != start.parameters)
+    }
+
     /// What is counted as tokens of a step: tokens or images.
     pub(crate) fn unit(&self) -> &'static str {
         let unit = self.start.as_ref().and_then(|start| start.unit.as_deref());

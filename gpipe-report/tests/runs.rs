@@ -172,6 +172,41 @@ fn the_record_has_exactly_its_documented_keys() {
     assert_eq!(kept.iter().map(|m| &m["step"]).collect::<Vec<_>>(), [1, 3]);
 }
 
+/// What training holds for a parameter, it holds for those that train.
+#[test]
+fn frozen_parameters_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    whole(&path, "");
+    let mut run = read_run(&path).unwrap();
+    let start = run.start.as_mut().unwrap();
+    assert_eq!(start.trained_parameters, Some(1234));
+    start.trained_parameters = Some(34);
+    let page = html(&[run]).unwrap();
+    assert!(page.contains("1.23k, 34 of them trained"));
+    assert!(page.contains("18 bytes a trained parameter (value 2"));
+}
+
+/// The speed is that of the time beside it, also where two steps are in the middle.
+#[test]
+fn the_median_speed_is_that_of_the_median_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    whole(&path, "");
+    let mut run = read_run(&path).unwrap();
+    let last = run.steps.pop().unwrap();
+    // The first two do not count.
+    for seconds in [0.02, 0.06] {
+        let mut step = last.clone();
+        step.step_seconds = Some(seconds);
+        step.tokens_per_second = Some(64.0 / seconds);
+        run.steps.push(step);
+    }
+    let page = html(&[run]).unwrap();
+    assert!(page.contains("1.60k tokens/s"));
+    assert!(page.contains("40.0 ms a step"));
+}
+
 #[test]
 fn a_run_is_read_back_and_shown() {
     let folder = tempfile::tempdir().unwrap();

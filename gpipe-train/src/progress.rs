@@ -86,13 +86,16 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             .map(usize::to_string)
             .collect();
         reporter.line(&format!(
-            "{} of {} layers on {}; schedule {}, remat {}; {} bytes a parameter",
+            "{} of {} layers on {}; schedule {}, remat {}; {}",
             numbers::counted(cut.len() as u64, "stage"),
             cut.join(","),
             numbers::counted(pipeline.threads.u64(), "thread"),
             pipeline.schedule,
             pipeline.remat,
-            reporter.forecast.parameter_bytes.iter().sum::<u64>(),
+            numbers::bytes_a_parameter(
+                reporter.forecast.parameter_bytes,
+                reporter.forecast.trained == reporter.forecast.parameters,
+            ),
         ));
         let start = Event::Start {
             cut: reporter.forecast.cut.clone(),

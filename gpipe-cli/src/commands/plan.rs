@@ -196,7 +196,7 @@ pub fn show_setup(
                 .iter()
                 .fold(0, |sum, &peak| sum.saturating_add(peak))
         ),
-        numbers::parameter_bytes(setup.parameter_bytes),
+        numbers::parameter_bytes(setup.parameter_bytes, setup.parameters == setup.trained),
         lines.concat(),
     ))
 }

@@ -158,10 +158,9 @@ fn facts(run: &Run, picture: Option<&Picture>) -> Vec<Fact> {
     let predicted_peak = run.record.as_ref();
     let predicted_peak =
         predicted_peak.and_then(|record| record.stages.iter().map(|stage| stage.peak_bytes).max());
-    let (speed, bubble) = (
-        middle(|step| step.tokens_per_second),
-        middle(|step| step.bubble),
-    );
+    // By the middle time, which stands beside it: the mean of two rates is that of no time.
+    let speed = middle(|step| step.tokens_per_second.map(f64::recip)).map(f64::recip);
+    let bubble = middle(|step| step.bubble);
     let parameters = run.start.as_ref().map(|start| start.parameters as f64);
     vec![
         Fact::new(
@@ -210,16 +209,24 @@ fn facts(run: &Run, picture: Option<&Picture>) -> Vec<Fact> {
         ),
         Fact::new(
             "Parameters",
-            said(parameters, &numbers::short),
-            run.record.as_ref().map_or(String::new(), held),
+            said(parameters, &|all| {
+                let trained = run.trained().map_or(String::new(), |trained| {
+                    format!(", {} of them trained", numbers::short(trained as f64))
+                });
+                format!("{}{trained}", numbers::short(all))
+            }),
+            (run.record.as_ref()).map_or(String::new(), |record| {
+                held(record, run.trained().is_none())
+            }),
             Comparison::Ratio(parameters),
         ),
     ]
 }
 
 /// Bytes that training holds for a parameter, and the machine, in words.
-fn held(record: &Record) -> String {
-    let bytes = record.parameter_bytes.map(numbers::parameter_bytes);
+fn held(record: &Record, all_train: bool) -> String {
+    let bytes = record.parameter_bytes;
+    let bytes = bytes.map(|bytes| numbers::parameter_bytes(bytes, all_train));
     let parts = bytes.into_iter().chain([machine(record)]);
     parts.collect::<Vec<_>>().join("; ")
 }
