@@ -166,7 +166,8 @@ pub enum SourceFault {
     OneSample,
     /// A token that the model does not know.
     #[error(
-        "token {token} at place {place} is beyond model.vocab = {vocab}: use 256, which bytes need"
+        "token {token} at place {place} is beyond model.vocab = {vocab}: name another text, or use 256, which \
+         bytes need, for a new model"
     )]
     UnknownToken {
         /// The token.
@@ -281,7 +282,8 @@ pub enum PairFault {
     },
     /// A token that the model does not know.
     #[error(
-        "token {token} in line {line}{} is beyond model.vocab = {vocab}: use 256, which bytes need",
+        "token {token} in line {line}{} is beyond model.vocab = {vocab}: name another text, or use 256, which \
+         bytes need, for a new model",
         of_source(*is_target)
     )]
     UnknownToken {

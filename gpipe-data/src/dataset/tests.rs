@@ -236,7 +236,8 @@ fn text_that_is_too_short_is_refused() {
     };
     assert_eq!(
         refused(50, small),
-        "`data.source = cicero`: token 20 at place 20 is beyond model.vocab = 20: use 256, which bytes need"
+        "`data.source = cicero`: token 20 at place 20 is beyond model.vocab = 20: name another text, or use 256, \
+         which bytes need, for a new model"
     );
     for zero in [
         SampleOptions {

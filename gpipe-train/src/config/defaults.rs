@@ -286,20 +286,23 @@ impl Draft {
             None => self.keys.set("pipeline", "stages", fitting),
             Some(stages) if !repeated && stages != fitting => {
                 let needed = stages.unsigned_abs();
-                let each = match chunks.saturating_mul(sharing) {
-                    1 => "list one for each stage".to_owned(),
-                    _ if sharing == 1 => format!("list one for every {chunks} stages"),
-                    by if needed.is_multiple_of(by) => {
-                        format!("list {} for each rank", needed / by)
+                let by = chunks.saturating_mul(sharing);
+                let bare = "or a bare name for all";
+                let mend = match by {
+                    // No list, and no bare name, has a share of the stages for each worker.
+                    _ if self.table.is_some() || !needed.is_multiple_of(by) => {
+                        format!("use `pipeline.stages = {fitting}`")
                     }
-                    _ => format!("use `pipeline.stages = {fitting}`"),
+                    1 => format!("list one for each stage, {bare}"),
+                    _ if sharing == 1 => format!("list one for every {chunks} stages, {bare}"),
+                    _ => format!("list {} for each rank, {bare}", needed / by),
                 };
                 let on = match sharing {
                     1 => String::new(),
                     ranks => format!(" on {ranks} ranks"),
                 };
                 return Err(Error::invalid(format!(
-                    "{} but {} in `pipeline.devices = {devices}`{on}: {each}, or a bare name for all",
+                    "{} but {} in `pipeline.devices = {devices}`{on}: {mend}",
                     counted(needed, "stage"),
                     counted(workers, "worker")
                 )));

@@ -95,12 +95,15 @@ fn stages_and_workers_follow_each_other() {
     assert!(refused(&["pipeline.devices=cpu*2", "pipeline.stages=3"]).contains("2 workers"));
     let folded = ["pipeline.devices=cpu*2", "pipeline.schedule=zb-v"];
     assert_eq!(stages(&folded), (4, "cpu".into()));
-    let three = [
-        "pipeline.devices=cpu*2",
-        "pipeline.stages=8",
-        "pipeline.schedule=interleaved:3",
-    ];
-    assert!(refused(&three).contains("list one for every 3 stages"));
+    let three = |stages| {
+        let schedule = "pipeline.schedule=interleaved:3";
+        ["pipeline.devices=cpu*2", stages, schedule]
+    };
+    let every = refused(&three("pipeline.stages=9"));
+    assert!(every.contains("list one for every 3 stages"), "{every}");
+    let uneven = refused(&three("pipeline.stages=8"));
+    assert!(uneven.ends_with("use `pipeline.stages = 6`"), "{uneven}");
+    assert_eq!(stages(&three("pipeline.stages=6")), (6, "cpu".into()));
     let many = "pipeline.devices=cpu*4294967295,cpu*4294967295";
     assert!(refused(&[many]).contains("8589934590 workers"));
 }
