@@ -136,6 +136,8 @@ fn usage_error(error: &clap::Error) -> ExitCode {
     let is_value = !typed.starts_with("--") || !typed.chars().all(is_flag);
     // What a trained model takes; the rest is of its training.
     let is_taken = |key: &str| match key.split_once('.') {
+        Some(("pipeline", "before" | "groups" | "remat" | "zero")) => false,
+        Some(("run", "cuda_graphs" | "keep" | "save_every" | "steps" | "trace_steps")) => false,
         Some(("pipeline", key)) => is_of(&["eval"]) || !key.starts_with("micro_batch"),
         Some(("data", _)) => is_of(&["eval"]),
         Some(("run", _)) => true,

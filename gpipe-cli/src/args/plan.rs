@@ -21,7 +21,8 @@ pub struct PlanArgs {
         long,
         value_name = "LIST|FILE",
         help_heading = "Model",
-        allow_hyphen_values = true
+        allow_hyphen_values = true,
+        conflicts_with_all = ["model", "weights"]
     )]
     pub costs: Option<String>,
     /// Also write the schedule to a file, as a table that --schedule and PyTorch read

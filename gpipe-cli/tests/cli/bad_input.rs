@@ -67,6 +67,18 @@ const CASES: &[(&[&str], &[&str])] = &[
         &["'--memory' found; use --set pipeline.memory=VALUE"],
     ),
     (
+        &["plan", "--costs", "1,2,3,4", "--model", "gpt2"],
+        &["'--costs <LIST|FILE>' cannot be used with '--model <NAME>'"],
+    ),
+    (
+        &["eval", "none", "--keep", "3"],
+        &["'--keep' found; --help lists"],
+    ),
+    (
+        &["eval", "none", "--remat", "keep"],
+        &["'--remat' found; --help lists"],
+    ),
+    (
         &["train", "--devices", "cpu*1", "--stages", "2"],
         &["2 stages but 1 worker in --devices cpu*1: list one"],
     ),
