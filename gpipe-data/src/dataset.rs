@@ -263,21 +263,25 @@ impl Dataset {
 
     /// What is trained on, such as `45 samples of 4 tokens` or `1618 images`.
     pub fn summary(&self) -> String {
+        let counted = |count: u64, thing: &str| {
+            let ending = if count == 1 { "" } else { "s" };
+            format!("{count} {thing}{ending}")
+        };
+        let tokens = counted(self.length as u64, "token");
         match &self.content {
-            Content::Text(_) => format!("{} samples of {} tokens", self.train, self.length),
+            Content::Text(_) => format!("{} of {tokens}", counted(self.train, "sample")),
             Content::Pairs(pairs) => format!(
-                "{} pairs in {} rows of {} tokens",
-                pairs.pairs(self.train),
-                self.train,
-                self.length
+                "{} in {} of {tokens}",
+                counted(pairs.pairs(self.train) as u64, "pair"),
+                counted(self.train, "row"),
             ),
             Content::Chats(_) => {
                 format!(
-                    "{} conversations in rows of {} tokens",
-                    self.train, self.length
+                    "{} in rows of {tokens}",
+                    counted(self.train, "conversation")
                 )
             }
-            Content::Images(_) => format!("{} images", self.train),
+            Content::Images(_) => counted(self.train, "image"),
         }
     }
 

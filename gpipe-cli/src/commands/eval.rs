@@ -48,12 +48,15 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         true => String::new(),
         false => format!(" in samples of {}", dataset.targets_per_sample()),
     };
+    let targets = count(dataset.held_out_targets());
+    let singular = unit.strip_suffix('s').filter(|_| targets == 1);
+    let noun = singular.unwrap_or(unit);
     console.say(&format!(
-        "{}: {} parameters; {}: {} {unit}{cut}",
+        "{}: {} parameters; {}: {} {noun}{cut}",
         config.model.name,
         numbers::short(setup.parameters as f64),
         printable(&config.data.source),
-        numbers::short(count(dataset.held_out_targets()) as f64),
+        numbers::short(targets as f64),
     ));
     let recipe = Recipe {
         config: &config,

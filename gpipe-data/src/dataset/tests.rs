@@ -144,6 +144,11 @@ fn a_tail_is_held_out_only_for_evaluation() {
     assert_eq!(evaluated.held_out(), 45..49);
     assert_eq!(evaluated.held_out_targets(), 16);
     assert_eq!(evaluated.summary(), "45 samples of 4 tokens");
+    let one = SampleOptions {
+        seq_len: 49,
+        ..in_order()
+    };
+    assert_eq!(samples(50, one).unwrap().summary(), "1 sample of 49 tokens");
     let all = held_out(HeldOut::Everything);
     assert_eq!(all.held_out(), 0..49);
     assert!(all.training_samples() == 0 && all.samples_of_step(0).is_empty());
