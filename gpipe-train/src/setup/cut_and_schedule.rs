@@ -8,18 +8,17 @@ use gpipe_sched::{Costs, Groups, Schedule, simulate};
 use crate::config::{Pipeline, ScheduleChoice};
 use crate::error::{Error, Result};
 
-/// Refuses more stages than layers.
+/// Refuses more stages than layers, and than the last number of them that the schedule can deal out to workers.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there are.
 pub fn check_stages(pipeline: &Pipeline, layers: usize) -> Result<()> {
-    let stages = pipeline.stages.get();
-    if stages <= layers {
-        return Ok(());
-    }
-    let chunks = pipeline.schedule.chunks();
+    let (stages, chunks) = (pipeline.stages.get(), pipeline.schedule.chunks());
     // Each worker has as many.
     let most = layers - layers % chunks;
+    if stages <= most {
+        return Ok(());
+    }
     let mend = match &*pipeline.schedule {
         ScheduleChoice::Kind(_) if most > 0 => format!("use `pipeline.stages = {most}` or fewer"),
         schedule => {
@@ -30,10 +29,12 @@ pub fn check_stages(pipeline: &Pipeline, layers: usize) -> Result<()> {
             format!("use another {kind} than `pipeline.schedule = {schedule}`, or more layers")
         }
     };
-    let layers = numbers::counted(layers as u64, "layer");
-    Err(Error::invalid(format!(
-        "{stages} stages but {layers}: {mend}"
-    )))
+    let fewer = match stages <= layers {
+        true => format!("{chunks} on each worker"),
+        false => numbers::counted(layers as u64, "layer"),
+    };
+    let stages = numbers::counted(stages as u64, "stage");
+    Err(Error::invalid(format!("{stages} but {fewer}: {mend}")))
 }
 
 /// The micro-batches of a replica; those of all if there is one.

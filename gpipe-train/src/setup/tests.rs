@@ -139,6 +139,10 @@ fn a_model_that_cannot_be_cut_has_a_mend_that_works() {
         stages("pipeline.stages=8", "pipeline.schedule=interleaved:4"),
         None
     );
+    // The next number that could be dealt out is beyond the layers.
+    let refused = stages("pipeline.stages=11", "pipeline.schedule=zb-v").unwrap();
+    let mend = "11 stages but 2 on each worker: use `pipeline.stages = 10` or fewer";
+    assert_eq!(refused, mend);
     let refused = stages("pipeline.stages=100", "pipeline.schedule=interleaved:100").unwrap();
     let mend = "use another schedule than `pipeline.schedule = interleaved:100`, or more layers";
     assert!(refused.ends_with(mend), "{refused}");
