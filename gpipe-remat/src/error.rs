@@ -90,7 +90,7 @@ pub enum Error {
     #[error("{0}: no parameter was changed; use a lower learning rate, or clip the gradients")]
     NonFinite(crate::NonFinite),
     /// An invalid setting of an optimizer step.
-    #[error("{what} is {value}: use a finite number from 0 up")]
+    #[error("{what} is {value}: use a number from 0 to 3.4e38")]
     Setting {
         /// Name of the setting.
         what: &'static str,

@@ -54,11 +54,14 @@ pub fn optimizer_step<T: LossStage<Tensors> + 'static>(
     step: u64,
     clip: f64,
 ) -> Result<StepStats> {
-    for (what, value) in [
-        ("the learning rate", lr),
-        ("the largest gradient norm", clip),
+    // Updates are computed in single precision.
+    let has_lr = (lr as f32).is_finite() && lr >= 0.0;
+    let has_clip = clip.is_finite() && clip >= 0.0;
+    for (what, value, is_valid) in [
+        ("the learning rate", lr, has_lr),
+        ("the largest gradient norm", clip, has_clip),
     ] {
-        if !(value.is_finite() && value >= 0.0) {
+        if !is_valid {
             return Err(Error::Setting { what, value });
         }
     }

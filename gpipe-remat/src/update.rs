@@ -110,10 +110,9 @@ pub(crate) fn gradient_norms<T: LossStage<Tensors> + 'static>(
             places.map(move |(place, (owner, (statistic, _)))| (stage, place, *owner, *statistic))
         });
         let of_kind = squares.filter(|(_, _, _, statistic)| *statistic == is_statistic);
-        // Of the replica that has the whole gradient.
-        of_kind
-            .map(|(stage, place, owner, _)| replicas[owner][stage][place].1.1)
-            .sum()
+        // Of the replica that has the whole gradient. The sum of none is -0.0.
+        let sum = of_kind.map(|(stage, place, owner, _)| replicas[owner][stage][place].1.1);
+        sum.sum::<f64>() + 0.0
     };
     Ok(GradientNorms {
         norm: sum(false).sqrt(),

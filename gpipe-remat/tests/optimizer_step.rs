@@ -109,6 +109,7 @@ fn what_is_not_finite_changes_no_value() {
         for (lr, clip, message) in [
             (f64::NAN, 0.5, "the learning rate is NaN"),
             (f64::INFINITY, 0.5, "the learning rate is inf"),
+            (1e39, 0.5, "the learning rate is 1000"),
             (0.01, f64::NAN, "the largest gradient norm is NaN"),
             (0.01, -1.0, "the largest gradient norm is -1"),
         ] {

@@ -9,8 +9,15 @@ use serde_json::Value;
 use super::super::{gpipe, objects, parse, stderr};
 use super::{checkpoint, code, of_kind, resume, train};
 
-/// A rate at which a finite gradient becomes an infinite update.
-const TOO_HIGH: [&str; 4] = ["--lr", "1e39", "--warmup-steps", "0"];
+/// A rate and a decay whose product is infinite in single precision.
+const TOO_HIGH: [&str; 6] = [
+    "--lr",
+    "1e30",
+    "--weight-decay",
+    "1e30",
+    "--warmup-steps",
+    "0",
+];
 
 /// The last event of a run, which is its error, as it is in the file and was printed.
 fn error(folder: &Path, printed: &[Value]) -> Value {
