@@ -253,7 +253,7 @@ const CASES: &[(&[&str], &[&str])] = &[
     ),
     (
         &["train", "--weight-decay", "1e39"],
-        &["--weight-decay 1e39", "--weight-decay 1e38 or less"],
+        &["--weight-decay 1e39", "use a number from 0 to 3.4e38"],
     ),
     (
         &[
@@ -271,7 +271,7 @@ const CASES: &[(&[&str], &[&str])] = &[
     ),
     (
         &["train", "--set", "optimizer.eps=1e39"],
-        &["--set optimizer.eps=1e39", "optimizer.eps=1e38 or less"],
+        &["--set optimizer.eps=1e39", "use a number from 0 to 3.4e38"],
     ),
     (
         &["train", "--quiet", "--verbose"],

@@ -65,7 +65,7 @@ impl<const LEAST: i64, const MOST: i64> Whole<LEAST, MOST> {
     }
 }
 
-/// A finite number of at least 0: a rate, a decay, a norm.
+/// A number of at least 0 that is finite in single precision: a rate, a decay, a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Amount(f64);
@@ -80,7 +80,11 @@ impl TryFrom<f64> for Amount {
 
     fn try_from(number: f64) -> Result<Self, String> {
         match number {
-            n if n.is_finite() && n >= 0.0 => Ok(Self(n)),
+            // Layers and updates compute in single precision.
+            n if (n as f32).is_finite() && n >= 0.0 => Ok(Self(n)),
+            n if n.is_finite() && n > 0.0 => Err(format!(
+                "{n:e} is infinite in single precision: use a number from 0 to 3.4e38"
+            )),
             n => Err(format!(
                 "{n} is out of range: use a finite number from 0 up"
             )),
@@ -148,5 +152,25 @@ impl Fraction {
     /// The number.
     pub fn get(self) -> f64 {
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_finite_in_single_precision() {
+        for number in [0.0, 1e-300, 3.4e38] {
+            assert_eq!(Amount::try_from(number).map(f64::from), Ok(number));
+        }
+        for number in [-1e-9, 3.5e38, f64::INFINITY, f64::NAN] {
+            let message = Amount::try_from(number).unwrap_err();
+            assert_eq!(
+                message.contains("in single precision"),
+                number == 3.5e38,
+                "{message}"
+            );
+        }
     }
 }
