@@ -1,25 +1,39 @@
 //! Cross-field validation.
 
+mod pipeline;
+
 use gpipe_data::{AUTO, CICERO, DIGITS, SYNTHETIC};
-use gpipe_partition::CutRule;
-use gpipe_remat::Policy;
-use gpipe_report::numbers::counted;
-use gpipe_sched::Schedule;
 
 use super::loss_target::LossTarget;
 use super::model::Family;
-use super::nccl_use::NcclUse;
 use super::numbers::{Amount, Fraction};
 use super::optimizer_name::OptimizerName;
-use super::{Optimizer, Pipeline, TrainConfig, presets, seq2seq_preset};
+use super::{Optimizer, TrainConfig, presets, seq2seq_preset};
 use crate::error::{Error, Result};
+
+pub use pipeline::check_table;
 
 /// Refuses combinations of values that exclude each other. The numbers of micro-batches or of samples may be those of a
 /// table and of a file of costs, and the model that of a checkpoint: a mend changes none of them.
 pub fn check(config: &TrainConfig, [of_table, of_costs, of_checkpoint]: [bool; 3]) -> Result<()> {
-    let (model, data) = (&config.model, &config.data);
-    let keeps_model = of_checkpoint || model.folder().is_some();
+    let keeps_model = of_checkpoint || config.model.folder().is_some();
     check_source(config, keeps_model)?;
+    check_target(config, keeps_model)?;
+    check_loss_target(config)?;
+    check_image(config)?;
+    pipeline::check_devices(config)?;
+    pipeline::check_sizes(&config.pipeline)?;
+    check_optimizer(&config.optimizer)?;
+    check_heads(&config.model.family)?;
+    pipeline::check_micro_batches(config, [of_table, of_costs])?;
+    pipeline::check_replicas(config)?;
+    pipeline::check_remat(&config.pipeline)?;
+    check_context(config, keeps_model)
+}
+
+/// Refuses another text to be learned for a model that learns none.
+fn check_target(config: &TrainConfig, keeps_model: bool) -> Result<()> {
+    let (model, data) = (&config.model, &config.data);
     if data.target.is_some() && !model.has_targets() {
         return Err(Error::invalid(format!(
             "the model {} learns no targets of another text: leave `data.target` out{}",
@@ -30,7 +44,12 @@ pub fn check(config: &TrainConfig, [of_table, of_costs, of_checkpoint]: [bool; 3
             }
         )));
     }
-    check_loss_target(config)?;
+    Ok(())
+}
+
+/// Refuses keys of tokens for a classifier of images.
+fn check_image(config: &TrainConfig) -> Result<()> {
+    let (model, data) = (&config.model, &config.data);
     if model.is_classifier() {
         for (key, given) in [
             ("tokenizer", data.tokenizer != AUTO),
@@ -43,81 +62,12 @@ pub fn check(config: &TrainConfig, [of_table, of_costs, of_checkpoint]: [bool; 3
             }
         }
     }
-    if config.run.tf32 && !config.pipeline.devices.has_gpu() {
-        return Err(Error::invalid(
-            "`run.tf32` is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.tf32` out",
-        ));
-    }
-    if *config.run.nccl == NcclUse::On && !config.pipeline.devices.has_gpu() {
-        return Err(Error::invalid(
-            "run.nccl = on is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.nccl` out",
-        ));
-    }
-    check_sizes(&config.pipeline)?;
-    check_optimizer(&config.optimizer)?;
-    check_heads(&model.family)?;
-    let (batch, micro_batches) = (
-        config.data.batch_size.get(),
-        config.pipeline.micro_batches.get(),
-    );
-    if micro_batches > batch {
-        let fewer = format!("use `pipeline.micro_batches = {batch}` or fewer");
-        let more = format!("use `data.batch_size = {micro_batches}` or more");
-        let mend = match (of_table, of_costs) {
-            (true, true) => "use another table".to_owned(),
-            (true, false) => more,
-            (false, true) => fewer,
-            (false, false) => format!("{fewer}, or {more}"),
-        };
-        return Err(Error::invalid(format!(
-            "{micro_batches} micro-batches but {} a batch: {mend}",
-            counted(batch as u64, "sample")
-        )));
-    }
-    let groups = config.pipeline.groups.get();
-    let replicas = config.pipeline.replicas.get();
-    let of_batch = || counted(micro_batches as u64, "micro-batch");
-    if replicas > micro_batches {
-        let mend = match replicas <= batch {
-            true => format!("pipeline.micro_batches = {replicas}"),
-            false => format!("pipeline.replicas = {micro_batches}"),
-        };
-        return Err(Error::invalid(format!(
-            "{replicas} replicas but {}: each replica takes one or more, so use `{mend}`",
-            of_batch()
-        )));
-    }
-    if groups > micro_batches {
-        return Err(Error::invalid(format!(
-            "{groups} groups but {}: use `pipeline.groups = {}` or fewer, or `pipeline.micro_batches = {groups}`",
-            of_batch(),
-            micro_batches / replicas * replicas
-        )));
-    }
-    if !groups.is_multiple_of(replicas) {
-        return Err(Error::invalid(format!(
-            "{replicas} replicas but {groups} groups of micro-batches: each replica sums as many, so use \
-             `pipeline.groups = {}`, or `pipeline.replicas = {}`",
-            groups.next_multiple_of(replicas),
-            (1..replicas)
-                .rev()
-                .find(|fewer| groups.is_multiple_of(*fewer))
-                .unwrap_or(1)
-        )));
-    }
-    let zero = config.pipeline.zero.get();
-    if zero > 1 {
-        return Err(Error::invalid(format!(
-            "`pipeline.zero = {zero}` divides gradients or values too, which is not built: use `pipeline.zero = 1`"
-        )));
-    }
-    let (before, remat) = (config.pipeline.before.get(), &config.pipeline.remat);
-    if before > 0 && matches!(**remat, Policy::Budget(_)) {
-        return Err(Error::invalid(format!(
-            "`pipeline.remat = {remat}` does not count the {before} layers of `pipeline.before`: use \
-             `pipeline.remat = stage`, or leave `pipeline.before` out"
-        )));
-    }
+    Ok(())
+}
+
+/// Refuses samples of more tokens than the model has positions.
+fn check_context(config: &TrainConfig, keeps_model: bool) -> Result<()> {
+    let model = &config.model;
     let tokens = config.data.seq_len.get();
     if let Some(context) = model.context()
         && tokens > context
@@ -132,27 +82,6 @@ pub fn check(config: &TrainConfig, [of_table, of_costs, of_checkpoint]: [bool; 3
         )));
     }
     Ok(())
-}
-
-/// Refuses a given cut that the schedule cannot deal out evenly to workers. Its mend is of both numbers: asked for its number
-/// of stages alone, the cut and the schedule would refuse each other's.
-fn check_sizes(pipeline: &Pipeline) -> Result<()> {
-    let (CutRule::Sizes(sizes), schedule) = (&*pipeline.partition, &*pipeline.schedule) else {
-        return Ok(());
-    };
-    let (count, chunks) = (sizes.len(), schedule.chunks());
-    if count.is_multiple_of(chunks) {
-        return Ok(());
-    }
-    let fewer = match count / chunks * chunks {
-        0 => String::new(),
-        fewer => format!("{fewer} or "),
-    };
-    Err(Error::invalid(format!(
-        "{} in `pipeline.partition` but {chunks} stages on each worker: give {fewer}{} sizes, and as many `pipeline.stages`",
-        counted(count as u64, "size"),
-        count.next_multiple_of(chunks)
-    )))
 }
 
 /// Refuses heads that do not divide the width.
@@ -259,16 +188,6 @@ fn check_optimizer(optimizer: &Optimizer) -> Result<()> {
             optimizer.eps.get()
         )));
     }
-    for (key, value) in [
-        ("weight_decay", optimizer.weight_decay.get()),
-        ("eps", optimizer.eps.get()),
-    ] {
-        if (value as f32).is_infinite() {
-            return Err(Error::invalid(format!(
-                "`optimizer.{key} = {value:e}` is beyond single precision: use `optimizer.{key} = 1e38` or less"
-            )));
-        }
-    }
     let is = |other| name == other;
     let (adamw, sgd) = (is(OptimizerName::AdamW), is(OptimizerName::Sgd));
     let alpha = optimizer.alpha != Fraction::ALPHA;
@@ -298,45 +217,6 @@ fn check_optimizer(optimizer: &Optimizer) -> Result<()> {
     Ok(())
 }
 
-/// Refuses numbers of stages and micro-batches that differ from those of a schedule table, which each replica runs.
-pub fn check_table(config: &TrainConfig, table: &Schedule) -> Result<()> {
-    let pipeline = &config.pipeline;
-    let replicas = pipeline.replicas.get();
-    let of_replicas = match replicas {
-        1 => String::new(),
-        _ => format!(" for each of {replicas} replicas"),
-    };
-    for (what, key, has, each, configured) in [
-        (
-            "stages",
-            "stages",
-            table.stages(),
-            "",
-            pipeline.stages.get(),
-        ),
-        (
-            "micro-batches",
-            "micro_batches",
-            table.micro_batches().saturating_mul(replicas),
-            &*of_replicas,
-            pipeline.micro_batches.get(),
-        ),
-    ] {
-        if has != configured {
-            let in_table = match each {
-                "" => has,
-                _ => table.micro_batches(),
-            };
-            return Err(Error::invalid(format!(
-                "`pipeline.schedule = {}`: the table has {in_table} {what}{each} but the configuration {configured}: use \
-                 `pipeline.{key} = {has}`",
-                pipeline.schedule
-            )));
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::{refused, resolved};
@@ -361,32 +241,6 @@ mod tests {
             let changed = saved.layer(settings).unwrap();
             let message = changed.resolve().unwrap_err().to_string();
             assert!(message.ends_with(mend), "{message}");
-        }
-    }
-
-    /// A mend is one that is not refused in its turn.
-    #[test]
-    fn mends_of_replicas_can_be_followed() {
-        for (set, mend) in [
-            (
-                &["pipeline.replicas=2", "pipeline.micro_batches=1"][..],
-                "2 replicas but 1 micro-batch: each replica takes one or more, so use `pipeline.micro_batches = 2`",
-            ),
-            (
-                &["pipeline.replicas=2", "data.batch_size=1"],
-                "use `pipeline.replicas = 1`",
-            ),
-            (
-                &[
-                    "pipeline.replicas=2",
-                    "pipeline.groups=4",
-                    "pipeline.micro_batches=3",
-                ],
-                "4 groups but 3 micro-batches: use `pipeline.groups = 2` or fewer",
-            ),
-        ] {
-            let said = refused(set);
-            assert!(said.contains(mend), "{said}");
         }
     }
 
