@@ -31,6 +31,7 @@ pub mod philox;
 #[cfg(all(target_os = "linux", not(miri)))]
 mod placement;
 mod pool;
+mod precision;
 pub mod safetensors;
 mod shape;
 mod simd;
@@ -48,7 +49,7 @@ pub use dtype::DType;
 pub use error::{Error, Result};
 pub use find_cuda::find_cuda;
 pub use graph_counts::GraphCounts;
-pub use host::{Host, Precision};
+pub use host::Host;
 pub use initial::{init_normal, init_uniform};
 pub use instruction_set::InstructionSet;
 pub use kernel_cache::KernelCache;
@@ -56,6 +57,7 @@ pub use known_gpu::{KNOWN_GPUS, KnownGpu};
 pub use launch_trace::{Arithmetic, LaunchTrace, TracedLaunch};
 #[cfg(feature = "cuda")]
 pub use nccl_channel::{ChannelEnd, NcclChannel};
+pub use precision::Precision;
 pub use shape::Shape;
 pub use tensor::Tensor;
 pub use thread_budget::CpuSlot;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::find_cuda::find_cuda;
 use crate::host::Host;
 #[cfg(feature = "cuda")]
-use crate::host::Precision;
+use crate::precision::Precision;
 
 /// The oldest major compute capability that kernels are compiled for: `cp.async`, and `mma` of bf16 and TF32, are there since 8.0 (PTX ISA).
 #[cfg(feature = "cuda")]
