@@ -204,7 +204,7 @@ impl PlanRequest<'_> {
             check_cut(cut, layers)?;
             if let Some(stages) = self.stages.filter(|&stages| stages != cut.len()) {
                 return fault(format!(
-                    "a cut into {} parts for {stages} stages: give one for each, or leave out the number of stages",
+                    "the cut has {} parts, but the number of stages is {stages}: give a part for each, or leave the number out",
                     cut.len()
                 ));
             }

@@ -200,7 +200,10 @@ fn a_cut_of_another_number_of_stages_than_asked_for_is_refused() {
     };
     let said = Planner::new(&request).and_then(Planner::answer);
     let said = said.expect_err("two parts").to_string();
-    assert!(said.contains("2 parts for 1 stages"), "{said}");
+    assert!(
+        said.contains("2 parts, but the number of stages is 1"),
+        "{said}"
+    );
 }
 
 #[test]
