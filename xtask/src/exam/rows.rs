@@ -123,6 +123,14 @@ pub fn rows() -> Vec<Row> {
             quick: false,
         },
         Row {
+            name: "G3",
+            what: "every CUDA kernel on the emulator, its threads in orders that are drawn: what the processor computes; without any one barrier, something else",
+            at_least: 15_000,
+            tests: vec![Test::new("gpipe-tensor", "", "kernels_equal")],
+            teeth: Some(Test::new("gpipe-tensor", "", "every_barrier")),
+            quick: false,
+        },
+        Row {
             name: "F1",
             what: "an error, panic or lack of memory at any action comes back with its place; the next step is right",
             at_least: 600,

@@ -1,7 +1,7 @@
 //! The kernels of attention.
 
 use super::memory::{Memory, near, random, rounded};
-use super::{Gpu, Outcome};
+use super::{Gpu, Outcome, is_exam};
 use crate::ops::attention::kernels::{Gradient, Sizes};
 use crate::ops::attention::launches;
 use crate::ops::attention::tensor_cores::TensorCores;
@@ -18,11 +18,9 @@ struct Factors {
     cores: TensorCores,
 }
 
-pub(super) fn attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
-    let plain = Factors {
-        stored,
-        cores: TensorCores::default(),
-    };
+/// The kernel for heads of any size.
+pub(super) fn plain(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    let plain = Factors::of(stored);
     for len in [0, 1, 2, 31, 32, 33, 65] {
         attention_of(gpu, plain, [1, len, 2, 8], 2.into(), 0.0)?;
         attention_of(gpu, plain, [1, len, 1, 5], 1.into(), 0.3)?;
@@ -50,65 +48,73 @@ pub(super) fn attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     ] {
         attention_of(gpu, plain, [1, len, 1, size], 1.into(), 0.0)?;
     }
-    attention_of(gpu, plain, [3, 35, 3, 16], 3.into(), 0.2)?;
-    on_tensor_cores(gpu, plain)?;
+    attention_of(gpu, plain, [3, 35, 3, 16], 3.into(), 0.2)
+}
+
+/// Samples, size of a head, length, heads of queries and of keys, window, and rate of dropout.
+type Shape = (usize, usize, usize, usize, usize, Option<usize>, f32);
+
+/// On tensor cores: tiles that are whole, cut, and several of them. Grouped queries and windows, heads as Llama, Phi, Qwen
+/// and Mistral have them. Windows that end within a tile, leave out whole ones at the start of a block, or show
+/// some rows nothing of a tile that others see.
+const SHAPES: [Shape; 9] = [
+    (1, 32, 70, 4, 2, None, 0.2),
+    (1, 64, 1, 1, 1, None, 0.0),
+    (1, 64, 129, 1, 1, None, 0.0),
+    (1, 64, 40, 6, 2, Some(7), 0.3),
+    (1, 80, 64, 1, 1, None, 0.0),
+    (1, 96, 97, 2, 1, Some(31), 0.0),
+    (1, 128, 33, 4, 2, None, 0.0),
+    (1, 128, 133, 1, 1, Some(40), 0.1),
+    (3, 32, 45, 4, 2, Some(20), 0.2),
+];
+
+/// More of them, for an exam.
+const MORE_SHAPES: [Shape; 15] = [
+    (1, 32, 200, 1, 1, None, 0.0),
+    (2, 32, 33, 2, 2, None, 0.3),
+    (1, 64, 70, 1, 1, None, 0.2),
+    (1, 64, 133, 8, 1, None, 0.0),
+    (1, 64, 200, 1, 1, Some(1), 0.0),
+    (1, 64, 270, 2, 1, Some(33), 0.0),
+    (1, 80, 140, 2, 2, Some(65), 0.0),
+    (1, 96, 97, 1, 1, None, 0.0),
+    (1, 96, 97, 4, 1, Some(96), 0.0),
+    (1, 96, 150, 2, 1, Some(31), 0.0),
+    (1, 128, 20, 2, 1, Some(64), 0.1),
+    (1, 128, 33, 8, 2, None, 0.0),
+    (1, 128, 133, 1, 1, None, 0.1),
+    (1, 128, 161, 2, 1, Some(40), 0.0),
+    (1, 128, 270, 1, 1, None, 0.0),
+];
+
+pub(super) fn on_tensor_cores(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     let single = stored == DType::F32;
     let cores = TensorCores {
         tf32: single,
         warpgroups: !single,
     };
-    on_tensor_cores(gpu, Factors { stored, cores })
-}
-
-/// On tensor cores: tiles that are whole, cut, and several of them.
-fn on_tensor_cores(gpu: &Gpu<'_>, factors: Factors) -> Outcome {
-    for (size, len, rate) in [
-        (32, 200, 0.0),
-        (64, 129, 0.0),
-        (64, 1, 0.0),
-        (64, 70, 0.2),
-        (80, 64, 0.0),
-        (96, 97, 0.0),
-        (128, 133, 0.1),
-    ] {
-        attention_of(gpu, factors, [1, len, 1, size], 1.into(), rate)?;
+    let more: &[Shape] = if is_exam() { &MORE_SHAPES } else { &[] };
+    for factors in [Factors::of(stored), Factors { stored, cores }] {
+        for &(samples, size, len, queries, groups, window, rate) in SHAPES.iter().chain(more) {
+            let heads = Heads {
+                queries,
+                groups,
+                window,
+            };
+            attention_of(gpu, factors, [samples, len, queries, size], heads, rate)?;
+        }
     }
-    attention_of(gpu, factors, [2, 33, 2, 32], 2.into(), 0.3)?;
-    grouped_on_tensor_cores(gpu, factors)
-}
-
-/// Grouped queries and windows, heads as Llama, Phi, Qwen and Mistral have them. Windows that end within a
-/// tile, leave out whole ones at the start of a block, or show some rows nothing of a tile that others see.
-fn grouped_on_tensor_cores(gpu: &Gpu<'_>, factors: Factors) -> Outcome {
-    for (size, len, queries, groups, window, rate) in [
-        (32, 70, 4, 2, None, 0.2),
-        (64, 133, 8, 1, None, 0.0),
-        (64, 40, 6, 2, Some(7), 0.3),
-        (64, 270, 2, 1, Some(33), 0.0),
-        (64, 200, 1, 1, Some(1), 0.0),
-        (80, 140, 2, 2, Some(65), 0.0),
-        (96, 97, 4, 1, Some(96), 0.0),
-        (96, 150, 2, 1, Some(31), 0.0),
-        (128, 33, 8, 2, None, 0.0),
-        (128, 161, 2, 1, Some(40), 0.0),
-        (128, 20, 2, 1, Some(64), 0.1),
-    ] {
-        let heads = Heads {
-            queries,
-            groups,
-            window,
-        };
-        attention_of(gpu, factors, [1, len, queries, size], heads, rate)?;
-    }
-    let heads = Heads {
-        queries: 4,
-        groups: 2,
-        window: Some(20),
-    };
-    attention_of(gpu, factors, [3, 45, 4, 32], heads, 0.2)
+    Ok(())
 }
 
 impl Factors {
+    /// By the instructions that every GPU with tensor cores has, without loss of precision.
+    fn of(stored: DType) -> Self {
+        let cores = TensorCores::default();
+        Self { stored, cores }
+    }
+
     /// The kernel of the forward pass that takes heads of this size.
     fn kernel(self, size: usize) -> String {
         let on_tensor_cores = [32, 64, 80, 96, 128].contains(&size);
