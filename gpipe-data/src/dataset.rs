@@ -297,12 +297,13 @@ impl Dataset {
         match &self.content {
             Content::Text(tokens) => {
                 const PART: usize = 1 << 14;
+                let mut bytes = Vec::with_capacity(4 * PART);
                 for start in (0..tokens.len()).step_by(PART) {
-                    let part = start..tokens.len().min(start + PART);
-                    let bytes: Vec<u8> = part
-                        .flat_map(|place| tokens.at(place).to_le_bytes())
-                        .collect();
-                    digest.update(bytes);
+                    bytes.clear();
+                    for place in start..tokens.len().min(start + PART) {
+                        bytes.extend_from_slice(&tokens.at(place).to_le_bytes());
+                    }
+                    digest.update(&bytes);
                 }
             }
             Content::Pairs(pairs) => pairs.digest(&mut digest),

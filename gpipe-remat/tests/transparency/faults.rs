@@ -18,7 +18,11 @@ fn caught(run: &Run, schedule: Schedule, plant: impl Fn(&mut Items), merge: bool
         got.step(&mut assembled, items, run, step, merge);
     }
     got.read(&mut assembled);
-    got != run.train()
+    let is_caught = got != run.train();
+    if is_caught {
+        println!("exam N2 teeth 1/1");
+    }
+    is_caught
 }
 
 fn run() -> Run {

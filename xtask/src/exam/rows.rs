@@ -42,6 +42,14 @@ pub fn rows() -> Vec<Row> {
             quick: true,
         },
         Row {
+            name: "N2",
+            what: "a Transformer on up to eight stages, every policy, budget and number of threads: the losses, norms, gradients and parameters of one stage, to the bit",
+            at_least: 1_500,
+            tests: vec![remat("transparency", "tied_with").release()],
+            teeth: Some(remat("transparency", "faults")),
+            quick: true,
+        },
+        Row {
             name: "N3",
             what: "random networks with nested and crossing skips, every schedule and policy: the bits of one stage, the predicted bytes",
             at_least: 3_000,
@@ -63,6 +71,14 @@ pub fn rows() -> Vec<Row> {
             at_least: 5_100,
             tests: vec![remat("transformers", "to_the_bits").release()],
             teeth: Some(remat("transformers", "teeth")),
+            quick: true,
+        },
+        Row {
+            name: "A1",
+            what: "plans of small models, with and without a limit on memory: as fast as the best of all cuts, policies and orders",
+            at_least: 1_500,
+            tests: vec![remat("planner", "small_questions").release()],
+            teeth: None,
             quick: true,
         },
         Row {
