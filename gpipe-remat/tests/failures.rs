@@ -170,8 +170,11 @@ fn rows_that_a_cache_does_not_have_are_refused() {
     refused(stage.select_rows(&[0, 1], &[0]));
     stage.keep_positions(4);
     stage.forward(&m, x).expect("rows of the cache");
+    refused(stage.select_rows(&[3, 0], &[CONTEXT, 1]));
+    refused(stage.select_rows(&[3, 3], &[CONTEXT, CONTEXT + 1]));
     stage.select_rows(&[3, 3], &[6, 6]).expect("a row of it");
     refused(stage.select_rows(&[2], &[6]));
+    refused(stage.select_rows(&[1], &[7]));
 }
 
 /// Why an assembly of 3 stages and 4 micro-batches refuses a plan.

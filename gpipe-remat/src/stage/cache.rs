@@ -35,6 +35,14 @@ impl StageCache {
                 lengths.len()
             )));
         }
+        // Stages of an encoder keep nothing, and count no positions of the texts that go past them.
+        let mut pairs = rows.iter().zip(lengths).filter(|_| self.bytes() > 0);
+        if let Some((&row, &length)) = pairs.find(|(row, length)| **length > self.lengths[**row]) {
+            return Err(Error::Assembly(format!(
+                "{length} positions of row {row}, of which `keep_positions` has kept {}: give at most as many",
+                self.lengths[row]
+            )));
+        }
         let unchanged = rows.iter().copied().eq(0..count);
         if !unchanged {
             for cache in &mut self.layers {
@@ -59,9 +67,10 @@ impl StageCache {
         rows: Range<usize>,
         mut x: Tensors,
     ) -> Result<Tensors> {
-        // A tensor that passes the stage has no positions here.
-        let mut positions = x.iter().map(|x| x.shape().dims().get(1).copied());
-        let added = positions.find_map(|positions| positions).unwrap_or(0);
+        // A tensor that passes the stage has no positions here. Of sources and texts the longer ones count, until `select`
+        // says how many are those of the texts.
+        let positions = x.iter().filter_map(|x| x.shape().dims().get(1).copied());
+        let added = positions.max().unwrap_or(0);
         let past = self.lengths.get(rows.clone()).ok_or_else(|| {
             Error::Assembly(format!(
                 "samples {rows:?} of a cache of {} rows: call `keep_positions` with as many",

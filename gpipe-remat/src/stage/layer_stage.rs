@@ -271,7 +271,7 @@ impl LayerStage {
     /// Row i of the cache becomes what row `rows[i]` was, with its first `lengths[i]` positions.
     ///
     /// # Errors
-    /// If a row is beyond the last or has no length, or there is no room for copies.
+    /// If a row is beyond the last, has no length or fewer positions than that, or there is no room for copies.
     pub fn select_rows(&mut self, rows: &[usize], lengths: &[usize]) -> Result<()> {
         self.cache
             .as_mut()
