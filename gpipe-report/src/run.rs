@@ -60,6 +60,17 @@ impl Run {
         (start.trained_parameters).filter(|trained| *trained != start.parameters)
     }
 
+    /// The steps of its last process, or all if that has made none. One before it may have had other stages, or run on
+    /// another machine.
+    pub(crate) fn last_steps(&self) -> &[RunStep] {
+        let before = self.resumed_after.unwrap_or(0);
+        let first = self.steps.partition_point(|step| step.step <= before);
+        match &self.steps[first..] {
+            [] => &self.steps,
+            last => last,
+        }
+    }
+
     /// What is counted as tokens of a step: tokens or images.
     pub(crate) fn unit(&self) -> &'static str {
         let unit = self.start.as_ref().and_then(|start| start.unit.as_deref());

@@ -209,3 +209,94 @@ fn the_time_of_a_resumed_run_is_that_of_its_last_steps() {
     fs::write(path.join("events.jsonl"), resumed).unwrap();
     assert!(page().contains("<b>3 of 3</b><span>the last 2 in 2m 10s</span>"));
 }
+
+/// The lines of `events.jsonl` of steps from a number on: their speeds, bubbles and peaks of a stage each.
+fn steps(first: u64, of: &[(f64, f64, u64)]) -> String {
+    let step = |(step, &(speed, bubble, peak)): (u64, &(f64, f64, u64))| {
+        format!(
+            r#"{{"kind":"step","step":{step},"loss":2.0,"tokens_per_second":{speed:?},"step_seconds":1.0,"bubble":{bubble:?},"peak_bytes":[{peak}]}}"#
+        ) + "\n"
+    };
+    (first..).zip(of).map(step).collect()
+}
+
+/// A process before the last may have had another plan, and the first steps of each warm up.
+#[test]
+fn figures_are_those_of_the_last_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let before = steps(1, &[(500.0, 0.75, 4 << 20); 9]);
+    let resumed = r#"{"kind":"resume","step":9,"path":"p","warnings":[]}"#;
+    let after = steps(
+        10,
+        &[
+            (10.0, 0.875, 1 << 20),
+            (20.0, 0.875, 1 << 20),
+            (1000.0, 0.25, 1 << 20),
+        ],
+    );
+    let tile = |page: &str, name: &str| {
+        let tile = page
+            .split("<div class=\"tile\">")
+            .find(|tile| tile.contains(name));
+        tile.unwrap().to_owned()
+    };
+    for (lines, speed, bubble, memory) in [
+        (
+            format!("{before}{resumed}\n{after}"),
+            "1.00k",
+            "25 %",
+            "1.0 MiB",
+        ),
+        (format!("{before}{resumed}\n"), "500", "75 %", "4.0 MiB"),
+    ] {
+        fs::write(path.join("events.jsonl"), lines).unwrap();
+        let page = html(&[read_run(path).unwrap()]).unwrap();
+        for (name, value) in [
+            ("Speed, median", format!("<b>{speed} tokens/s</b>")),
+            ("Bubble, median", format!("<b>{bubble}</b>")),
+            ("Memory, largest stage", format!("<b>{memory}</b>")),
+        ] {
+            let tile = tile(&page, name);
+            assert!(tile.contains(&value), "{value}: {tile}");
+        }
+    }
+}
+
+/// Images a second are no share of tokens a second.
+#[test]
+fn speeds_of_other_units_are_not_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = ["tokens", "images"].map(|unit| {
+        let path = folder.path().join(unit);
+        fs::create_dir(&path).unwrap();
+        let start = format!(
+            r#"{{"kind":"start","parameters":1,"steps":1,"cut":[1],"tokens":1,"unit":"{unit}"}}"#
+        );
+        let lines = format!("{start}\n{}", steps(1, &[(500.0, 0.5, 1)]));
+        fs::write(path.join("events.jsonl"), lines).unwrap();
+        read_run(&path).unwrap()
+    });
+    let page = html(&runs).unwrap();
+    let row = page.lines().find(|line| line.contains("Speed, median"));
+    let row = row.unwrap();
+    assert!(row.contains("500 images/s") && !row.contains('×'), "{row}");
+}
+
+/// Not that of the machine, where one is configured.
+#[test]
+fn the_limit_of_memory_is_that_of_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    whole(&path, "[pipeline]\nmemory = \"2GiB\"\n");
+    let page = html(&[read_run(&path).unwrap()]).unwrap();
+    assert!(page.contains("Limit of each device: 2GiB."), "{page}");
+    assert!(!page.contains("of the machine, which"));
+    fs::write(
+        path.join("config.toml"),
+        "[pipeline]\nmemory = \"unlimited\"\n",
+    )
+    .unwrap();
+    let page = html(&[read_run(&path).unwrap()]).unwrap();
+    assert!(page.contains("Limit: the 16.0 GiB of the machine"));
+}

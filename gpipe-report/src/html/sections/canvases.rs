@@ -87,6 +87,11 @@ pub(crate) fn memory(runs: &[Run], pictures: &Pictures) -> String {
     let limit = if records().any(limited) {
         "<span class=\"key\"><i class=\"thin\" style=\"background:var(--limit)\"></i>limit</span>"
             .to_owned()
+    } else if let Some(limit) = runs.iter().find_map(limit_of_worker) {
+        format!(
+            "<span class=\"soft\">Limit of each device: {}.</span>",
+            escape(&limit)
+        )
     } else {
         let memory = records().find_map(|record| record.machine.memory);
         memory.map_or(String::new(), |memory| {
@@ -105,4 +110,11 @@ pub(crate) fn memory(runs: &[Run], pictures: &Pictures) -> String {
          <div class=\"chart\"><canvas id=\"memory\" tabindex=\"0\" role=\"img\" aria-label=\"Memory of each device over \
          the step; the table of the cut names the peaks\"></canvas></div>\n"
     )
+}
+
+/// The configured memory of each worker, if it is limited.
+fn limit_of_worker(run: &Run) -> Option<String> {
+    let config: toml::Table = run.config.as_deref()?.parse().ok()?;
+    let limit = config.get("pipeline")?.get("memory")?.as_str()?;
+    (limit != "unlimited").then(|| limit.to_owned())
 }

@@ -38,13 +38,13 @@ pub(crate) fn machine(record: &Record) -> String {
     )
 }
 
-/// Peak bytes of each stage.
+/// Peak bytes of each stage, of the steps of the last process: one before it may have had other stages.
 pub(crate) fn peaks(run: &Run) -> Vec<u64> {
     if let Some(end) = run.end.as_ref().filter(|end| !end.peak_bytes.is_empty()) {
         return end.peak_bytes.clone();
     }
     let mut peaks = Vec::new();
-    for step in &run.steps {
+    for step in run.last_steps() {
         peaks.resize(peaks.len().max(step.peak_bytes.len()), 0);
         for (most, &bytes) in peaks.iter_mut().zip(&step.peak_bytes) {
             *most = bytes.max(*most);

@@ -36,6 +36,8 @@ struct Fact {
 enum Comparison {
     /// By their ratio.
     Ratio(Option<f64>),
+    /// By their ratio, if they have the same unit.
+    Rate(Option<f64>, &'static str),
     /// By their difference.
     Difference(Option<f64>),
     /// By their difference, in points of percent.
@@ -55,11 +57,13 @@ impl Fact {
 
 /// B compared with A: a ratio as `1.25 ×`, a difference with its sign.
 fn compared(a: Comparison, b: Comparison) -> String {
+    let ratio = |a: Option<f64>, b: Option<f64>| {
+        let ratio = a.zip(b).filter(|&(a, _)| a > 0.0);
+        ratio.map(|(a, b)| format!("{:.2} ×", b / a))
+    };
     let text = match (a, b) {
-        (Comparison::Ratio(a), Comparison::Ratio(b)) => {
-            let ratio = a.zip(b).filter(|&(a, _)| a > 0.0);
-            ratio.map(|(a, b)| format!("{:.2} ×", b / a))
-        }
+        (Comparison::Ratio(a), Comparison::Ratio(b)) => ratio(a, b),
+        (Comparison::Rate(a, unit), Comparison::Rate(b, other)) if unit == other => ratio(a, b),
         (Comparison::Difference(a), Comparison::Difference(b)) => {
             let difference = a.zip(b).map(|(a, b)| b - a);
             difference.map(|difference| {
@@ -128,9 +132,10 @@ fn side_by_side(a: &[Fact], b: &[Fact], names: [&str; 2]) -> String {
 /// The figures; always the same ones in the same order.
 fn facts(run: &Run, picture: Option<&Picture>) -> Vec<Fact> {
     let middle = |of: fn(&RunStep) -> Option<f64>| {
+        let steps = run.last_steps();
         // The first steps warm up caches and pools.
-        let skipped = run.steps.len().min(3) - 1.min(run.steps.len());
-        let mut values: Vec<f64> = run.steps.iter().skip(skipped).filter_map(of).collect();
+        let skipped = steps.len().min(3) - 1.min(steps.len());
+        let mut values: Vec<f64> = steps.iter().skip(skipped).filter_map(of).collect();
         (!values.is_empty()).then(|| numbers::median(&mut values))
     };
     let said = |value: Option<f64>, show: &dyn Fn(f64) -> String| value.map_or(String::new(), show);
@@ -177,7 +182,7 @@ fn facts(run: &Run, picture: Option<&Picture>) -> Vec<Fact> {
             said(middle(|step| step.step_seconds), &|seconds| {
                 format!("{} a step", numbers::step_time(seconds))
             }),
-            Comparison::Ratio(speed),
+            Comparison::Rate(speed, run.unit()),
         ),
         Fact::new(
             "Bubble, median",
