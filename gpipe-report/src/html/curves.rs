@@ -17,6 +17,8 @@ const LINE: RGBColor = RGBColor(0, 0, 2);
 const RUNS: [RGBColor; 2] = [RGBColor(0, 0, 3), RGBColor(0, 0, 4)];
 
 const SIZE: (u32, u32) = (560, 250);
+/// Width of the labels of values.
+const LEFT: u32 = 78;
 /// The most points of a line: more cannot be told apart.
 const MOST_POINTS: usize = 900;
 /// The most steps of a curve that is not smoothed.
@@ -56,7 +58,11 @@ pub(crate) fn chart(caption: &str, unit: &str, mut runs: Vec<Series>) -> Result<
     let scale = |value: f64| if logarithmic { value.log10() } else { value };
     let (low, high) = (scale(y.0), scale(y.1));
     // A line at the very edge would be cut in half, and a constant has no extent of its own.
-    let margin = (0.06 * (high - low)).max(1e-3 * high.abs()).max(1e-9);
+    let margin = match (0.06 * (high - low)).max(1e-3 * high.abs()) {
+        // Zeros.
+        margin if margin < 1e-30 => 1.0,
+        margin => margin,
+    };
     let mut svg = String::new();
     let axes = Axes {
         x,
@@ -68,7 +74,10 @@ pub(crate) fn chart(caption: &str, unit: &str, mut runs: Vec<Series>) -> Result<
         fault: error.to_string(),
     })?;
     // Within a page, an SVG needs no name space: nothing in the page looks like an address.
-    let svg = svg.replace(" xmlns=\"http://www.w3.org/2000/svg\"", "");
+    let svg = svg.replace(
+        " xmlns=\"http://www.w3.org/2000/svg\"",
+        &format!(" role=\"img\" aria-label=\"{caption}\""),
+    );
     let scale = if logarithmic { ", logarithmic" } else { "" };
     Ok(format!(
         "<figure><figcaption>{caption}{scale}</figcaption>\n{svg}</figure>\n"
@@ -136,7 +145,7 @@ fn draw(svg: &mut String, runs: &[Series], axes: &Axes<'_>) -> std::result::Resu
         |&(step, value): &(f64, f64)| (step, if logarithmic { value.log10() } else { value });
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     // Steps are whole numbers; a single one stands in the middle.
-    let steps = Ticks::new(x, 7, 1.0);
+    let (steps, half) = ticks_of_steps(x);
     let x = if x.1 > x.0 { x } else { (x.0 - 1.0, x.0 + 1.0) };
     let values = Ticks::new(y, 5, 0.0);
     let marks = match logarithmic {
@@ -144,10 +153,10 @@ fn draw(svg: &mut String, runs: &[Series], axes: &Axes<'_>) -> std::result::Resu
         false => values.at.clone(),
     };
     let mut chart = ChartBuilder::on(&area)
-        .margin_right(12)
+        .margin_right(half.max(12))
         .margin_top(6)
         .x_label_area_size(40)
-        .y_label_area_size(66)
+        .y_label_area_size(LEFT)
         .build_cartesian_2d(Axis::new(x, steps.at.clone()), Axis::new(y, marks))?;
     chart
         .configure_mesh()
@@ -190,6 +199,22 @@ fn draw(svg: &mut String, runs: &[Series], axes: &Axes<'_>) -> std::result::Resu
     }
     area.present()?;
     Ok(())
+}
+
+/// Ticks of steps whose labels do not touch, and half the width of the widest label, which stands beyond the last tick.
+fn ticks_of_steps(x: (f64, f64)) -> (Ticks, u32) {
+    /// Of a character, in pixels, at most.
+    const WIDTH: usize = 7;
+    let mut count = 7;
+    loop {
+        let ticks = Ticks::new(x, count, 1.0);
+        let labels = ticks.at.iter().map(|&step| ticks.label(step).len());
+        let widest = WIDTH * labels.max().unwrap_or(0);
+        if count == 1 || (widest + WIDTH) * ticks.at.len() < (SIZE.0 - LEFT) as usize - widest / 2 {
+            return (ticks, widest as u32 / 2);
+        }
+        count -= 1;
+    }
 }
 
 /// The means of equally many neighbours.
@@ -294,6 +319,50 @@ mod tests {
             distinct.dedup();
             assert_eq!(distinct.len(), labels.len(), "{labels:?}");
         }
+    }
+
+    /// As of a run that was resumed in a new folder, and of losses that leave all bounds.
+    #[test]
+    fn no_label_is_cut_off_or_touches_another() {
+        for (first, value) in [
+            (1_u64, 2.0),
+            (12_345, 0.0),
+            (1_000_000, 1e29),
+            (999_999_998, 3.0),
+            (1 << 53, 1e-9),
+        ] {
+            for last in [0, 1, 4, 99, 1000, 1 << 20] {
+                let points = [first, first + last].map(|step| (step as f64, value));
+                let svg = chart("loss", "nats", vec![line(points)]).unwrap();
+                let mut below = f64::NEG_INFINITY;
+                for part in svg.split("<text").skip(1) {
+                    let number = |name: &str| -> f64 {
+                        let (_, rest) = part.split_once(&format!(" {name}=\"")).unwrap();
+                        rest.split('"').next().unwrap().parse().unwrap()
+                    };
+                    let text = part.split_once('>').unwrap().1.split('<').next().unwrap();
+                    // Digits of common fonts are 0.55 to 0.64 of their size wide.
+                    let wide = 0.64 * number("font-size") * text.trim().len() as f64;
+                    let x = number("x");
+                    if part.contains("\"end\"") {
+                        assert!(x - wide > 0.0, "{text}");
+                    } else if part.contains("\"middle\"") && !part.contains("transform") {
+                        assert!(x + wide / 2.0 <= 560.0, "{text} {x}");
+                        let is_step = text.trim().starts_with(|c: char| c.is_ascii_digit());
+                        assert!(!is_step || x - wide / 2.0 > below, "{text} {x} {below}");
+                        below = if is_step { x + wide / 2.0 } else { below };
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_constant_of_0_stands_between_round_numbers() {
+        let svg = chart("bubble", "%", vec![line([(1.0, 0.0), (2.0, 0.0)])]).unwrap();
+        assert!(texts(&svg).contains(&"0.0"), "{svg}");
+        assert!(texts(&svg).iter().all(|text| !text.contains("e-")), "{svg}");
+        assert!(svg.contains(" role=\"img\" aria-label=\"bubble\""), "{svg}");
     }
 
     /// The texts of an SVG.

@@ -65,7 +65,7 @@ impl Ticks {
         let decimals = (-(self.spacing / scale).log10() - 1e-9).ceil().max(0.0) as i32;
         // 0 times a spacing may be −0.
         let scaled = value / scale + 0.0;
-        if decimals <= MOST_DECIMALS {
+        if decimals <= MOST_DECIMALS && largest / scale < 1000.0 {
             return format!("{scaled:.*}{letter}", decimals as usize);
         }
         let power = |value: f64| (value.log10() + 1e-9).floor();

@@ -43,7 +43,7 @@ class Memory {
       g.fillText(`${strip.single ? "" : `${strip.run.mark} `}device ${strip.device}`, 8, top + Math.min(h / 2, 14));
       if (h > 30) {
         g.font = "11px system-ui, 'DejaVu Sans', sans-serif";
-        g.fillText(showRange(strip.least, strip.most), 8, top + 32);
+        g.fillText(showRange(strip.least, strip.most), 8, top + 32, GUTTER - 12);
       }
       g.save();
       g.beginPath();
