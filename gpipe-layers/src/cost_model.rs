@@ -62,7 +62,12 @@ impl FromStr for CostModel {
     /// A name, or `time:N` for N FLOPs in the time of one byte.
     fn from_str(text: &str) -> Result<Self> {
         let Some(number) = text.strip_prefix("time:") else {
-            return choose("cost model", text, &MODELS);
+            return choose("cost model", text, &MODELS).map_err(|error| match error {
+                Error::Config(fault) => Error::Config(format!(
+                    "{fault}, or time:N for N FLOPs in the time of one byte, such as time:{FLOPS_PER_BYTE}"
+                )),
+                error => error,
+            });
         };
         number.parse().map(Self::Time).map_err(|_| {
             Error::Config(format!(
@@ -70,5 +75,32 @@ impl FromStr for CostModel {
                  up, such as time:{FLOPS_PER_BYTE}"
             ))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_is_answered_with_every_form() {
+        for (text, model) in [
+            ("complete", CostModel::Complete),
+            ("time", CostModel::Time(FLOPS_PER_BYTE)),
+            ("time:3", CostModel::Time(NonZero::new(3).unwrap())),
+            ("lingvo", CostModel::Lingvo),
+        ] {
+            assert_eq!(text.parse::<CostModel>().unwrap(), model);
+        }
+        let said = "x".parse::<CostModel>().unwrap_err().to_string();
+        assert!(
+            said.contains("complete or time or lingvo, or time:N "),
+            "{said}"
+        );
+        let example = said.rsplit(' ').next().unwrap();
+        assert_eq!(
+            example.parse::<CostModel>().unwrap(),
+            "time".parse().unwrap()
+        );
     }
 }
