@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use gpipe_report::numbers::counted;
 use toml::{Table, Value};
 
-use crate::config::{OptimizerName, TrainConfig};
+use crate::config::{OptimizerName, Overrides, TrainConfig};
 use crate::error::{Error, Result};
 use crate::precision;
 use crate::setup::optimizer;
@@ -71,17 +71,13 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
         let tables =
             [Some(keys), saved_keys.get(section)].map(|keys| keys.and_then(Value::as_table));
         let names = tables.iter().flatten().flat_map(|keys| keys.keys());
-        // The rank of adapters and the name of a model first: others follow from it.
-        let leads = |name: &str| matches!((&**section, name), ("model", "name") | ("lora", "rank"));
-        let names: BTreeSet<_> = names.map(|name| (!leads(name), name)).collect();
+        let names: BTreeSet<_> = names.map(|name| (!leads(section, name), name)).collect();
         for (_, key) in names {
             let [now, before] = tables.map(|keys| keys.and_then(|keys| keys.get(key)));
             if before == now {
                 continue;
             }
-            let value =
-                |value: Option<&Value>| value.map_or("not set".to_owned(), Value::to_string);
-            let (value, before) = (value(now), value(before));
+            let (value, before) = (shown(now), shown(before));
             match effect(section, key) {
                 Effect::None => {}
                 // Processors among themselves give the same bits, and GPUs do.
@@ -95,12 +91,7 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
                 Effect::Warn(what) => warnings.push(format!(
                     "`{section}.{key}` is {value}, but {before} in the checkpoint: {what}"
                 )),
-                Effect::Refuse => {
-                    return Err(Error::invalid(format!(
-                        "`{section}.{key}` is {value}, but {before} in the checkpoint: a resumed run \
-                         keeps its model; leave `{section}.{key}` out, or start a new run"
-                    )));
-                }
+                Effect::Refuse => return Err(keeps_model(section, key, &value, &before)),
             }
         }
     }
@@ -108,6 +99,40 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
     warnings.extend(held_out(saved, now));
     warnings.extend(learning_rate(saved, now, step)?);
     Ok(warnings)
+}
+
+/// The refusal of a given key of another model than that of the checkpoint, if there is one. For keys that make no
+/// configuration together: what is wrong with another model is not what the run must change.
+pub fn of_another_model(saved: &TrainConfig, given: &Overrides) -> Option<Error> {
+    let saved = Table::try_from(saved).ok()?;
+    let given = given.given().0.iter();
+    let given = given.filter_map(|(section, keys)| Some((section, keys.as_table()?)));
+    let keys =
+        given.flat_map(|(section, keys)| keys.iter().map(move |(key, now)| (section, key, now)));
+    let changed = keys.filter_map(|(section, key, now)| {
+        let before = saved.get(section).and_then(|keys| keys.get(key));
+        let is_refused = before != Some(now) && matches!(effect(section, key), Effect::Refuse);
+        is_refused.then_some((!leads(section, key), section, key, now, before))
+    });
+    let (_, section, key, now, before) = changed.min_by_key(|(order, ..)| *order)?;
+    Some(keeps_model(section, key, &shown(Some(now)), &shown(before)))
+}
+
+/// Whether other keys of a section follow from this one: the rank of adapters, and the name of a model.
+fn leads(section: &str, key: &str) -> bool {
+    matches!((section, key), ("model", "name") | ("lora", "rank"))
+}
+
+/// The value of a key as text.
+fn shown(value: Option<&Value>) -> String {
+    value.map_or("not set".to_owned(), Value::to_string)
+}
+
+fn keeps_model(section: &str, key: &str, now: &str, before: &str) -> Error {
+    Error::invalid(format!(
+        "`{section}.{key}` is {now}, but {before} in the checkpoint: a resumed run keeps its model; leave \
+         `{section}.{key}` out, or start a new run"
+    ))
 }
 
 /// Refuses an optimizer that keeps another state than the checkpoint has.
@@ -179,15 +204,37 @@ fn learning_rate(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Overrides, Setting};
+    use crate::config::Setting;
 
-    fn config(set: &[&str]) -> TrainConfig {
+    fn overrides(set: &[&str]) -> Overrides {
         let setting = |text: &&str| {
             let (key, value) = text.split_once('=').unwrap();
             Setting::text(*text, key, value)
         };
-        let overrides = Overrides::new().layer(set.iter().map(setting)).unwrap();
-        overrides.resolve().unwrap()
+        Overrides::new().layer(set.iter().map(setting)).unwrap()
+    }
+
+    fn config(set: &[&str]) -> TrainConfig {
+        overrides(set).resolve().unwrap()
+    }
+
+    /// Their own mends are of a new run.
+    #[test]
+    fn keys_that_fit_no_model_are_those_of_another() {
+        for (set, key) in [
+            (&["model.hidden=3"][..], Some("model.hidden")),
+            (&["model.heads=3"], Some("model.heads")),
+            (&["model.name=mlp", "model.blocks=2"], Some("model.name")),
+            (&["lora.rank=3", "model.heads=3"], Some("lora.rank")),
+            (&["model.dropout=0.5", "data.seq_len=65"], None),
+        ] {
+            let error = of_another_model(&config(&[]), &overrides(set));
+            let words = key.map(|key| format!("leave `{key}` out, or start a new run"));
+            let error = error.map(|error| error.to_string());
+            let said = || error.clone().unwrap_or_default();
+            assert_eq!(error.is_some(), words.is_some(), "{}", said());
+            assert!(said().contains(&words.unwrap_or_default()), "{}", said());
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use gpipe_remat::Assembled;
 use gpipe_report::{NewRun, RunFolder};
 use gpipe_tensor::DeviceId;
 
-use crate::changes::changes;
+use crate::changes::{changes, of_another_model};
 use crate::config::{Overrides, TrainConfig};
 use crate::dataset::{choose_vocabulary, trained_classes, with_chat_template};
 use crate::error::{Error, Result};
@@ -117,7 +117,9 @@ impl StartPoint {
         let model = checkpoint.join(gpipe_checkpoint::MODEL);
         let of_run = || Ok::<_, Error>(Overrides::new().file(&file)?.saved_model(&model));
         let saved = of_run()?.of_run()?;
-        let config = changes_of(of_run()?)?.resolve()?;
+        let given = changes_of(of_run()?)?;
+        let another = of_another_model(&saved, &given);
+        let config = given.resolve().map_err(|error| another.unwrap_or(error))?;
         let state = &resumed.state;
         let changed = changes(&saved, &config, state.step)?;
         resumed.warnings.extend(changed);

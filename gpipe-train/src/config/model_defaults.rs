@@ -88,7 +88,8 @@ impl ModelDefaults {
             return Ok(());
         };
         let mend = match key.as_str() {
-            "hidden" => format!(
+            // A folder is a trained model, which no preset stands for.
+            "hidden" if self.folder.is_none() => format!(
                 "leave it out, or use `model.name = {}`",
                 presets::PERCEPTRON
             ),

@@ -233,7 +233,7 @@ impl Overrides {
     }
 
     /// The keys of the layers so far.
-    pub(super) fn given(&self) -> &Keys {
+    pub(crate) fn given(&self) -> &Keys {
         &self.given
     }
 
