@@ -8,7 +8,7 @@ use gpipe_remat::{Bytes, Policy, StageMemory, Work};
 use super::recommender::Recommender;
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
-use crate::setup::Setup;
+use crate::setup::{Setup, hides};
 
 /// A plan of a [`Comparison`].
 #[non_exhaustive]
@@ -61,9 +61,7 @@ impl Recommender {
                     for &micro_batches in &self.space.micro_batches {
                         let found = planner.under(order, workers, micro_batches);
                         if let Some((mut plan, _)) = found.map_err(Error::input)? {
-                            if policy == Policy::Stage {
-                                self.as_run(&mut plan, policy, config)?;
-                            }
+                            self.as_run(&mut plan, policy, config)?;
                             let ranked = self.ranked(plan, policy, order, "balance");
                             // A plan that keeps everything is in the list already.
                             let duplicate = ranked.remat == Policy::Keep.to_string();
@@ -109,8 +107,14 @@ impl Recommender {
 
     /// Replaces the prediction of a plan by that of its run on this machine, which hides recomputation
     /// in idle time. No effect for other workers.
-    fn as_run(&self, plan: &mut Plan, policy: Policy, config: &TrainConfig) -> Result<()> {
-        let Some((speed, cores)) = self.speed.as_ref().zip(self.cores) else {
+    pub(super) fn as_run(
+        &self,
+        plan: &mut Plan,
+        policy: Policy,
+        config: &TrainConfig,
+    ) -> Result<()> {
+        let here = self.speed.as_ref().zip(self.cores);
+        let Some((speed, cores)) = here.filter(|_| hides(policy)) else {
             return Ok(());
         };
         let chosen = self.apply_with(plan, policy, config)?;
@@ -140,9 +144,7 @@ impl Recommender {
         let Some(mut plan) = plan.map_err(Error::input)? else {
             return Ok(None);
         };
-        if best.policy == Policy::Stage {
-            self.as_run(&mut plan, best.policy, config)?;
-        }
+        self.as_run(&mut plan, best.policy, config)?;
         Ok(Some(self.ranked(
             plan,
             best.policy,

@@ -385,3 +385,37 @@ fn the_budget_of_a_plan_is_one_under_which_it_can_be_set_up() {
         }
     }
 }
+
+/// A run moves recomputation into idle time, where it may hold more, under any policy that recomputes.
+#[test]
+fn a_plan_needs_the_bytes_of_its_run() {
+    for (remat, micro_batches) in [("stage", 16), ("stage", 4), ("every:2", 16)] {
+        let settings = [
+            Setting::new("model.name", "gpt-nano"),
+            Setting::new("pipeline.devices", "cpu*2"),
+            Setting::new("pipeline.schedule", "interleaved:2"),
+            Setting::new("pipeline.micro_batches", micro_batches),
+            Setting::new("pipeline.partition", "3,2,2,4"),
+            Setting::new("pipeline.threads", 2),
+            Setting::new("pipeline.remat", remat),
+        ];
+        let overrides = Overrides::new().layer(settings).unwrap();
+        let options = PlanningOptions {
+            fixed: overrides.fixed(),
+            ..PlanningOptions::default()
+        };
+        let config = overrides.resolve().unwrap();
+        let profile = ProfileOptions::new(Path::new("none"));
+        let of = Recommender::of_model(&config, &options, profile, &mut |_| {}).unwrap();
+        let answer = of.recommend().unwrap();
+        let ranked = of.compare(&config).unwrap().plans.swap_remove(0).plan;
+        for plan in [&answer.plan, &ranked] {
+            let run = Setup::new(&of.apply(plan, &config).unwrap()).unwrap();
+            let peaks: Vec<u64> = run.memory.iter().map(StageMemory::peak).collect();
+            assert_eq!(plan.peaks, peaks, "{remat}");
+            let times = of.speed().unwrap().times(&run.costs, 2);
+            assert_eq!(plan.seconds, run.step_seconds(&times).unwrap(), "{remat}");
+        }
+        assert!(answer.bound <= answer.fastest && answer.fastest <= answer.plan.seconds);
+    }
+}

@@ -115,14 +115,18 @@ pub(super) fn cut_behind(
     }
 }
 
+/// Whether recomputation under a policy is moved into idle time: the plan of a memory budget assumes that none is.
+pub(crate) fn hides(policy: Policy) -> bool {
+    !matches!(policy, Policy::Keep | Policy::Budget(_))
+}
+
 /// Moves recomputation into the idle time of workers, if that shortens the step.
 pub(super) fn hide_recomputation(
     schedule: Schedule,
     policy: Policy,
     costs: &Costs,
 ) -> Result<Schedule> {
-    // The plan of a memory budget assumes no early recomputation.
-    if matches!(policy, Policy::Keep | Policy::Budget(_)) {
+    if !hides(policy) {
         return Ok(schedule);
     }
     let early = schedule.recompute_early(costs).map_err(Error::input)?;

@@ -28,6 +28,7 @@ use gpipe_report::MeasuredLink;
 use gpipe_sched::{LinkCosts, Schedule, World};
 use gpipe_tensor::DeviceId;
 
+pub(crate) use cut_and_schedule::hides;
 pub use cut_and_schedule::{check_stages, cut, micro_batches_of};
 pub use cuts::{cuts, unit};
 pub use forecast::Forecast;
