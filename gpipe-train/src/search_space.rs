@@ -12,7 +12,7 @@ use gpipe_tensor::{DeviceId, KnownGpu};
 
 use crate::config::{FixedKeys, ScheduleChoice, TrainConfig};
 use crate::error::{Error, Result};
-use crate::setup::cut;
+use crate::setup::{check_stages, cut};
 
 /// Maximum number of workers where none are listed.
 const MOST_WORKERS: usize = 8;
@@ -121,6 +121,9 @@ impl SearchSpace {
             (ScheduleChoice::Kind(kind), true, None) => vec![named(*kind)],
             (_, _, table) => schedules().chain(table).collect(),
         };
+        if fixed.stages {
+            check_stages(pipeline, layers)?;
+        }
         let stages = fixed.stages.then(|| pipeline.stages.get());
         let cut = match &*pipeline.partition {
             CutRule::Sizes(sizes) if fixed.partition => Some(given_cut(sizes, stages, layers)?),
@@ -183,12 +186,6 @@ impl SearchSpace {
                 self.micro_batches[0]
             )));
         };
-        if stages > layers {
-            return Err(Error::invalid(format!(
-                "{stages} stages but {}: use `pipeline.stages = {layers}` or fewer",
-                counted(layers as u64, "layer")
-            )));
-        }
         // A given cut goes with its number of stages.
         let sizes = match &self.cut {
             Some(_) => ", with as many sizes in `pipeline.partition`",

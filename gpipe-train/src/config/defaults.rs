@@ -21,6 +21,8 @@ pub struct Draft {
     pub keys: Keys,
     /// The table that `pipeline.schedule` names, if any.
     pub table: Option<Schedule>,
+    /// The number of listed workers, if they are.
+    pub listed: Option<u64>,
     given: Keys,
     model: ModelDefaults,
     schedule: Option<ScheduleChoice>,
@@ -47,6 +49,7 @@ impl Draft {
             .and_then(|name| name.parse().ok());
         Ok(Self {
             table: None,
+            listed: None,
             keys,
             given,
             model,
@@ -309,6 +312,7 @@ impl Draft {
             }
             Some(_) => {}
         }
+        self.listed = (!repeated).then(|| devices.workers());
         let shortest = devices.shortest().to_string();
         self.keys.set("pipeline", "devices", shortest);
         Ok(())

@@ -120,6 +120,9 @@ pub struct Pipeline {
     pub stages: Size,
     /// The devices of the workers.
     pub devices: Named<Devices>,
+    /// The number of workers where they were listed, of each rank; in files the list may be a bare name.
+    #[serde(skip)]
+    pub(crate) listed: Option<u64>,
     /// Micro-batches per batch.
     pub micro_batches: Size,
     /// Groups of micro-batches: gradients and losses are summed inside each, and then over the groups. Omitted

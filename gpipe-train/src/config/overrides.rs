@@ -261,6 +261,7 @@ impl Overrides {
         draft.place_stages(ranks)?;
         draft.ask_gpus(of_gpus);
         let mut config = complete(draft.keys)?;
+        config.pipeline.listed = draft.listed;
         config.lora.complete(&config.model)?;
         if let Some(table) = &draft.table {
             validate::check_table(&config, table)?;

@@ -14,14 +14,25 @@ use crate::error::{Error, Result};
 /// [`Error::Invalid`] if there are.
 pub fn check_stages(pipeline: &Pipeline, layers: usize) -> Result<()> {
     let (stages, chunks) = (pipeline.stages.get(), pipeline.schedule.chunks());
-    // Each worker has as many.
-    let most = layers - layers % chunks;
+    // Each worker has as many, and each listed one stands for one of each rank.
+    let listed = pipeline
+        .listed
+        .and_then(|listed| usize::try_from(listed).ok());
+    let unit = listed.map_or(chunks, |listed| (stages / listed).max(chunks));
+    let most = layers - layers % unit;
     if stages <= most {
         return Ok(());
     }
-    let mend = match &*pipeline.schedule {
-        ScheduleChoice::Kind(_) if most > 0 => format!("use `pipeline.stages = {most}` or fewer"),
-        schedule => {
+    let mend = match (&*pipeline.schedule, listed) {
+        (ScheduleChoice::Kind(_), None) if most > 0 => {
+            format!("use `pipeline.stages = {most}` or fewer")
+        }
+        // Either alone would be refused beside the other.
+        (ScheduleChoice::Kind(_), Some(_)) if most > 0 => format!(
+            "use `pipeline.stages = {most}` and list {} in `pipeline.devices`, or fewer of both",
+            numbers::counted((most / unit) as u64, "worker")
+        ),
+        (schedule, _) => {
             let kind = match schedule {
                 ScheduleChoice::Kind(_) => "schedule",
                 ScheduleChoice::Table(_) => "table",
