@@ -471,3 +471,106 @@ fn a_thread_that_cannot_start_is_named_with_the_limit() {
         "{said}"
     );
 }
+
+/// Lines about plans of more workers than layers.
+const WORKERS: &[Case] = &[
+    (
+        "plan --devices cpu*12",
+        &[(
+            "--stages 9 and list 9 workers in --devices",
+            "--stages 9 --devices cpu*9",
+        )],
+    ),
+    (
+        "plan --devices cpu*12 --stages 12",
+        &[("list 9 workers in --devices", "--stages 9 --devices cpu*9")],
+    ),
+    (
+        "plan --devices cpu*5 --schedule zb-v",
+        &[(
+            "--stages 8 and list 4 workers in --devices",
+            "--stages 8 --devices cpu*4",
+        )],
+    ),
+    (
+        "plan --devices cpu*12 --stages 12 --auto",
+        &[(
+            "--stages 9 and list 9 workers in --devices",
+            "--stages 9 --devices cpu*9",
+        )],
+    ),
+    (
+        "plan --cost-model x",
+        &[
+            ("complete", "--cost-model complete"),
+            ("or time ", "--cost-model time"),
+            ("lingvo", "--cost-model lingvo"),
+            ("time:10", "--cost-model time:10"),
+        ],
+    ),
+];
+
+#[test]
+fn mends_of_workers_and_costs_can_be_followed_at_once() {
+    let folder = folder();
+    for (line, mends) in WORKERS {
+        let (code, said) = run(folder.path(), line, "", SMALL);
+        assert_eq!(code, Some(2), "{line}: {said}");
+        for (words, typed) in *mends {
+            assert!(said.contains(words), "{line}: no {words} in {said}");
+            let (code, after) = run(folder.path(), line, typed, SMALL);
+            assert_eq!(code, Some(0), "{line} {typed}: {after}");
+        }
+    }
+}
+
+/// What belongs to a model is not passed over beside costs, but where a file has it.
+#[test]
+fn costs_are_of_no_model() {
+    let folder = folder();
+    let line = "plan --costs 10,20,30,40 --stages 2";
+    for typed in [
+        "--lr 3e-4",
+        "--no-shuffle",
+        "--set optimizer.lr=1",
+        "--seq-len 3",
+        "--threads 3",
+        "--cost-model time",
+        "--set model.name=mlp",
+    ] {
+        let (code, said) = run(folder.path(), line, typed, &[]);
+        assert_eq!(code, Some(2), "{typed}: {said}");
+        assert!(said.contains(&format!("error: {typed}: ")), "{said}");
+        assert!(said.trim_end().ends_with("leave it out"), "{said}");
+    }
+    for typed in [
+        "--config run/config.toml",
+        "--batch-size 16 --micro-batches 4 --schedule 1f1b --partition 1,3",
+        "--remat keep --memory 2GiB --auto",
+    ] {
+        let (code, said) = run(folder.path(), line, typed, &[]);
+        assert_eq!(code, Some(0), "{typed}: {said}");
+    }
+}
+
+/// A resumed run keeps its model, and a trained one has its own: no message offers another.
+#[test]
+fn keys_of_other_models_are_left_out() {
+    let folder = folder();
+    for (line, key) in [
+        ("train --resume run --set model.hidden=3", "model.hidden"),
+        ("train --resume run --set model.heads=3", "model.heads"),
+        ("train --resume run --model mlp", "--model"),
+        ("eval run --set model.hidden=3", "model.hidden"),
+        ("sample run --set model.hidden=3", "model.hidden"),
+    ] {
+        let (code, said) = run(folder.path(), line, "", &[]);
+        assert_eq!(code, Some(2), "{line}: {said}");
+        assert!(
+            said.contains(&format!("leave `{key}` out"))
+                || said.contains(&format!("leave {key} out")),
+            "{line}: {said}"
+        );
+        assert!(!said.contains(", or use "), "{line}: {said}");
+    }
+}
