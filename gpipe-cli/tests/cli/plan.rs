@@ -347,7 +347,7 @@ fn each_cost_model_has_its_own_unit() {
     );
     let timed = plan("time");
     assert!(
-        heading(&timed).unwrap().contains("FLOP equivalents  "),
+        heading(&timed).unwrap().contains("FLOP eq.  ") && timed.contains(" FLOP equivalents\n"),
         "{timed}"
     );
     let of_rule = |said: &str| -> String {
@@ -390,4 +390,26 @@ fn no_label_of_a_cut_is_cut_off() {
         said.contains("the last row has the cut of Lingvo's rule (histogram)"),
         "{said}"
     );
+}
+
+/// As wide as a terminal that nobody has asked.
+#[test]
+fn the_stages_of_any_network_fit_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for model in ["convnet", "resnet18", "unet", "amoebanetd:3,32"] {
+        let plan = [
+            "plan",
+            "--model",
+            model,
+            "--stages",
+            "2",
+            "--batch-size",
+            "8",
+        ];
+        let said = stdout(&gpipe(folder.path(), &plan));
+        let table = said.lines().skip_while(|line| !line.starts_with("stage "));
+        for line in table.take(3) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
 }
