@@ -141,6 +141,11 @@ pub fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
+/// The difference of two shares in whole percent, with its sign: `+11`, and `+0` from below too.
+pub(crate) fn signed_percent(difference: f64) -> String {
+    format!("{:+.0}", (100.0 * difference).round() + 0.0)
+}
+
 /// A share in tenths of percent: `11.2 %`.
 pub fn per_mille(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
@@ -235,6 +240,8 @@ mod tests {
         assert_eq!([-1.0, f64::NAN].map(duration), ["0s", "0s"]);
         assert!(duration(f64::INFINITY).contains("years"));
         assert_eq!(percent(0.1149), "11 %");
+        let signed = [0.1149, -0.026, -0.001, -0.0].map(signed_percent);
+        assert_eq!(signed, ["+11", "-3", "+0", "+0"]);
         assert_eq!(step_time(0.0831), "83.1 ms");
         assert_eq!(step_time(2.4), "2.4 s");
         assert_eq!(step_time(8.78e11), "8.8e11 s");

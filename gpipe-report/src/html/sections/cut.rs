@@ -39,7 +39,7 @@ pub(crate) fn cut(runs: &[Run], pictures: &Pictures) -> String {
             };
             let off = match (of(predicted), of(measured)) {
                 (Some(predicted), Some(measured)) if predicted > 0.0 => {
-                    format!("{:+.0} %", 100.0 * (measured / predicted - 1.0))
+                    format!("{} %", numbers::signed_percent(measured / predicted - 1.0))
                 }
                 _ => String::new(),
             };

@@ -73,7 +73,7 @@ fn compared(a: Comparison, b: Comparison) -> String {
         }
         (Comparison::Points(a), Comparison::Points(b)) => a
             .zip(b)
-            .map(|(a, b)| format!("{:+.0} points", 100.0 * (b - a))),
+            .map(|(a, b)| format!("{} points", numbers::signed_percent(b - a))),
         _ => None,
     };
     text.unwrap_or_default()
