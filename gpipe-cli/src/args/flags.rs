@@ -137,24 +137,16 @@ impl Settings {
         words.join(" ")
     }
 
-    /// The first flag or `--set`, as typed, that sets a key of no such name.
-    pub fn beyond(&self, keys: &[&str]) -> Option<String> {
-        let set = self.set.iter().map(|text| {
-            let key = text.split_once('=').map_or("", |(key, _)| key.trim());
-            (key, format!("--set {text}"))
-        });
-        let flags = KEY_FLAGS
-            .iter()
-            .filter_map(|(_, key, typed)| Some((*key, flag_for(key, typed(self)?))));
-        let found = flags.chain(set).find(|(key, _)| !keys.contains(key));
-        found.map(|(_, typed)| typed)
-    }
-
     /// The settings of the typed flags.
     pub fn flags(&self) -> impl Iterator<Item = Setting> {
         KEY_FLAGS.iter().filter_map(|(flag, key, typed)| {
             let text = typed(self)?;
-            Some(Setting::text(format!("{flag} {text}"), *key, text))
+            let place = match text {
+                // Of a flag without a value.
+                "true" | "false" => (*flag).to_owned(),
+                _ => format!("{flag} {text}"),
+            };
+            Some(Setting::text(place, *key, text))
         })
     }
 }

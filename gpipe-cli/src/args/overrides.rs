@@ -30,8 +30,12 @@ impl Settings {
     /// neither takes the place of other keys of the same line.
     pub fn lay_over(&self, overrides: Overrides) -> Result<Overrides> {
         let overrides = ranks::lay(overrides).layer(environment())?;
-        let line = set(&self.set)?.into_iter().chain(self.flags());
-        Ok(overrides.layer(line)?)
+        Ok(overrides.layer(self.typed()?)?)
+    }
+
+    /// The settings of the command line.
+    pub fn typed(&self) -> Result<Vec<Setting>> {
+        Ok(set(&self.set)?.into_iter().chain(self.flags()).collect())
     }
 }
 

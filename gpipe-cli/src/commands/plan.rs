@@ -7,7 +7,7 @@ use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
 
 use gpipe_report::{Basis, Cuts, Event, numbers};
 use gpipe_train::config::ScheduleChoice;
-use gpipe_train::cost_import::{WholeCosts, read_argument, whole};
+use gpipe_train::cost_import::{WholeCosts, check_settings, read_argument, whole};
 use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::{Ranks, Recommender};
 use gpipe_train::{Forecast, Setup, TrainConfig, links, micro_batches_of, printable};
@@ -18,34 +18,12 @@ use crate::fail::{Fail, Result, with_flags};
 use crate::output::{print, style, table_within, terminal_width, warn};
 use crate::ranks;
 
-/// The keys that mean something beside the costs of layers, of a plan or of a recommendation, whose command has them.
-const KEYS_OF_COSTS: [&str; 13] = [
-    "data.batch_size",
-    "pipeline.devices",
-    "pipeline.groups",
-    "pipeline.memory",
-    "pipeline.micro_batch_size",
-    "pipeline.micro_batches",
-    "pipeline.partition",
-    "pipeline.remat",
-    "pipeline.replicas",
-    "pipeline.schedule",
-    "pipeline.stages",
-    "pipeline.zero",
-    "run.dtype",
-];
-
 /// Plans the configured run, or one for layer costs.
 pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
     let given = args.costs.as_deref().map(read_argument).transpose()?;
     let layers = args.settings.layers()?;
-    // A file may be the whole configuration of a run.
-    if given.is_some()
-        && let Some(typed) = args.settings.beyond(&KEYS_OF_COSTS)
-    {
-        return Err(Fail::invalid(format!(
-            "{typed}: --costs stand in the place of a model, its data and its training: leave it out"
-        )));
+    if given.is_some() {
+        check_settings(&args.settings.typed()?)?;
     }
     let config = match &given {
         Some(given) => layers.of_costs(given.batch).resolve()?,

@@ -16,7 +16,7 @@ struct Column {
 }
 
 /// Layers, cost in `unit` and bytes of each stage. To fit `width`, drops in this order: the common prefix of layer
-/// names, long headings, the device if all are the same, the share of the cost, and shortens names and the unit.
+/// names, long headings, the device if all are the same, the share of the cost.
 pub fn table(setup: &Setup, unit: &'static str, width: usize) -> String {
     let mut columns = columns(setup, unit);
     let mut short = 0;
@@ -47,24 +47,12 @@ pub fn table(setup: &Setup, unit: &'static str, width: usize) -> String {
             columns.retain(|column| column.heading[0] != name);
         }
     }
+    let heading: Vec<&str> = columns.iter().map(|column| column.heading[short]).collect();
+    let texts = columns.iter().filter(|column| column.is_text);
+    let texts: Vec<&str> = texts.map(|column| column.heading[short]).collect();
     let rows = 0..setup.partition.parts();
     let row = |stage: usize| columns.iter().map(|c| c.cells[stage].clone()).collect();
-    let rows: Vec<Vec<String>> = rows.map(row).collect();
-    let drawn = |brief: bool| {
-        let heading = |column: &Column| match column.heading[short] {
-            "FLOP equivalents" if brief => "FLOP eq.",
-            heading => heading,
-        };
-        let headings: Vec<&str> = columns.iter().map(heading).collect();
-        let texts = columns.iter().filter(|column| column.is_text);
-        let texts: Vec<&str> = texts.map(heading).collect();
-        table_within(width, &headings, &texts, &rows)
-    };
-    let table = drawn(false);
-    match table.lines().all(|line| line.chars().count() <= width) {
-        true => table,
-        false => drawn(true),
-    }
+    table_within(width, &heading, &texts, &rows.map(row).collect::<Vec<_>>())
 }
 
 fn columns(setup: &Setup, unit: &'static str) -> Vec<Column> {
@@ -80,6 +68,10 @@ fn columns(setup: &Setup, unit: &'static str) -> Vec<Column> {
                 .collect(),
             heading,
         };
+    let brief = match unit {
+        "FLOP equivalents" => "FLOP eq.",
+        unit => unit,
+    };
     let memory = |stage: usize| &setup.memory[stage];
     vec![
         column(["stage", "stage"], &|stage, _| stage.to_string()),
@@ -88,7 +80,7 @@ fn columns(setup: &Setup, unit: &'static str) -> Vec<Column> {
         }),
         column(["layers", "layers"], &|_, layers| layers.len().to_string()),
         column(["", ""], &|_, layers| setup.names(layers)),
-        column([unit, unit], &|stage, _| {
+        column([unit, brief], &|stage, _| {
             numbers::short(loads[stage] as f64)
         }),
         column(["share", "share"], &|stage, _| {

@@ -50,6 +50,11 @@ impl Setting {
         }
     }
 
+    /// The origin for messages, and the full key.
+    pub(crate) fn origin(&self) -> (&str, &str) {
+        (&self.place, &self.key)
+    }
+
     fn entry(self, schema: &Schema) -> Result<Entry> {
         match self.value {
             Given::Text(text) => entry::of_text(schema, self.place, &self.key, &text),

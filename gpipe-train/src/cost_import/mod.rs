@@ -4,11 +4,13 @@ mod argument;
 mod cost_file;
 mod json;
 mod pipedream;
+mod settings;
 
 use std::path::Path;
 
 pub use argument::{WholeCosts, parse_list, read_argument, whole};
 pub use cost_file::CostFile;
+pub use settings::check_settings;
 
 use crate::error::{Error, Result};
 
