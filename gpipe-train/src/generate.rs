@@ -11,6 +11,7 @@ use gpipe_tensor::{Tensor, Tensors};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
+use crate::launch::check_same_text;
 use crate::setup::Setup;
 
 /// The name of the random stream: the draw of a token is a function of the seed, the number of its prompt
@@ -52,6 +53,8 @@ pub struct Generator {
     encodes: bool,
     /// The texts that have not ended, one for each row of the stages' caches.
     rows: Vec<Row>,
+    /// Whether all ranks are known to be asked for the same.
+    is_agreed: bool,
 }
 
 /// A text that has not ended.
@@ -139,14 +142,17 @@ impl Generator {
             vocab,
             encodes,
             rows,
+            is_agreed: false,
         })
     }
 
     /// The next token of every text that has not ended, by number of prompt; none when all have.
     ///
     /// # Errors
-    /// [`Error::Run`] if a stage fails or the logits are not finite.
+    /// [`Error::Run`] if a stage fails or the logits are not finite; [`Error::Invalid`] at the first call if another rank was
+    /// asked for another text.
     pub fn next_tokens(&mut self) -> Result<Vec<Generated>> {
+        self.agree(None)?;
         if self.rows.is_empty() || self.generation.tokens == 0 {
             return Ok(Vec::new());
         }
@@ -171,6 +177,20 @@ impl Generator {
             .collect();
         self.keep(&kept)?;
         Ok(all)
+    }
+
+    /// Compares what the ranks are asked for, before the first pass.
+    fn agree(&mut self, beams: Option<usize>) -> Result<()> {
+        if let (Some(world), false) = (self.run.pipeline.world(), self.is_agreed) {
+            let prompts: Vec<_> =
+                (self.rows.iter().map(|row| (&row.source, &row.tokens))).collect();
+            check_same_text(
+                world,
+                format!("{beams:?} {:?} {prompts:?}", self.generation),
+            )?;
+        }
+        self.is_agreed = true;
+        Ok(())
     }
 
     /// Keeps these texts and takes back what a moving window makes invalid.

@@ -250,6 +250,24 @@ pub(crate) fn check_same_weights(world: &World, digests: String) -> Result<()> {
     }
 }
 
+/// Refuses ranks that were asked for another text than rank 0: each would choose its own tokens, and wait for others when
+/// some have theirs. Every rank calls it.
+///
+/// # Errors
+/// [`Error::Invalid`] with the first such rank.
+pub(crate) fn check_same_text(world: &World, asked: String) -> Result<()> {
+    let all = Shared::new(world, [asked])?;
+    match all.other(0) {
+        None => Ok(()),
+        Some(rank) => Err(Error::invalid(format!(
+            "{} was asked for another text than {}: start all ranks with the same flags, and copy the tokenizer to the same \
+             path on each host",
+            all.name(rank),
+            all.name(0)
+        ))),
+    }
+}
+
 /// Texts of all ranks, which should be the same.
 struct Shared<'a> {
     world: &'a World,
@@ -268,7 +286,8 @@ impl<'a> Shared<'a> {
         // Of a rank that has come to its end.
         match all.all.iter().position(|own| own.bodies.is_empty()) {
             Some(rank) => Err(Error::invalid(format!(
-                "{} has nothing to do: copy its run's folder to the same path on each host",
+                "{} has nothing to do: start all ranks with the same flags, and copy the run's folder to the same path on each \
+                 host",
                 all.name(rank)
             ))),
             None => Ok(all),

@@ -43,6 +43,7 @@ impl Generator {
     /// [`Error::Invalid`] for several prompts, no beam or no token, and more beams than there is memory for; [`Error::Run`] as
     /// [`next_tokens`](Self::next_tokens).
     pub fn beam_search(mut self, beams: usize) -> Result<Beam> {
+        self.agree(Some(beams))?;
         for (flag, number) in [("--beams", beams), ("--tokens", self.generation.tokens)] {
             if number == 0 {
                 let fault = format!("{flag} 0: use a whole number from 1 up");

@@ -3,13 +3,14 @@
 use std::fs;
 use std::thread;
 
+use gpipe_layers::Sampling;
 use gpipe_report::NewRun;
 use gpipe_sched::InMemory;
 
 use super::*;
 use crate::config::{Overrides, Setting};
 use crate::ranks;
-use crate::{PreparedRun, RunOptions, Setup, Silent, StartPoint};
+use crate::{Generation, Generator, PreparedRun, RunOptions, Setup, Silent, StartPoint};
 
 const SMALL: [&str; 7] = [
     "model.width=8",
@@ -74,7 +75,9 @@ fn a_rank_that_has_come_to_its_end_is_named() {
             .map_err(Error::run),
     });
     assert!(
-        said[0].starts_with("rank 1 (here) has nothing to do: copy "),
+        said[0].starts_with(
+            "rank 1 (here) has nothing to do: start all ranks with the same flags, and copy "
+        ),
         "{said:?}"
     );
 }
@@ -115,6 +118,52 @@ fn ranks_with_another_model_are_refused() {
             ),
             "{said}"
         );
+    }
+}
+
+#[test]
+fn ranks_that_are_asked_for_other_texts_are_refused() {
+    let asked = |prompt: &str, tokens, beams: Option<usize>| (prompt.to_owned(), tokens, beams);
+    let usual = asked("ab", 3, None);
+    let said = |other: &(String, usize, Option<usize>)| {
+        two_ranks(|rank, world| {
+            let config = configuration("run.seed=0");
+            let mut setup = Setup::forward_only_over(&config, Some(&world))?;
+            setup.open_weights(&config)?;
+            let (prompt, tokens, beams) = [&usual, other][rank];
+            let generation = Generation {
+                sampling: Sampling {
+                    temperature: 1.0,
+                    top_k: None,
+                    top_p: None,
+                },
+                tokens: *tokens,
+                ends: Vec::new(),
+            };
+            let prompt = prompt.bytes().map(u32::from).collect();
+            let mut generator = Generator::new(setup, &config, vec![prompt], generation)?;
+            match beams {
+                Some(beams) => generator.beam_search(*beams).map(drop),
+                None => {
+                    while !generator.next_tokens()?.is_empty() {}
+                    Ok(())
+                }
+            }
+        })
+    };
+    assert_eq!(said(&usual), ["", ""]);
+    for other in [
+        asked("ac", 3, None),
+        asked("ab", 4, None),
+        asked("ab", 0, None),
+        asked("ab", 3, Some(2)),
+    ] {
+        for said in said(&other) {
+            assert!(
+                said.starts_with("rank 1 (here) was asked for another text than rank 0 (here): "),
+                "{other:?}: {said}"
+            );
+        }
     }
 }
 
