@@ -64,17 +64,19 @@ pub fn launched() -> Option<&'static Launched> {
     LAUNCHED.get()
 }
 
-/// Whether this process speaks: all that were started alone, and rank 0, or if that is lost the next one.
+/// Whether this process speaks: all that were started alone, and rank 0, or if that is lost the next one. One that has lost
+/// itself does too: no other hears why.
 pub fn speaks() -> bool {
     let Some(world) = world() else {
         // Before there is a world, or without one.
         return gpipe_train::is_first_rank();
     };
-    let first = match world.lost() {
+    let lost = world.lost();
+    let first = match lost {
         Some(0) => 1,
         _ => 0,
     };
-    world.rank() == first
+    world.rank() == first || lost == Some(world.rank())
 }
 
 /// Says which rank of the launcher has fewer cores than threads.

@@ -1,5 +1,6 @@
 //! The functions of MPI that are used, and the constants of each dialect.
 
+use std::error::Error as _;
 use std::ffi::{c_char, c_int, c_void};
 
 use libloading::Library;
@@ -48,7 +49,12 @@ macro_rules! functions {
                         // SAFETY: the types are those of the standard's C binding, with the handles of the
                         // dialect; the library lives as long as the process.
                         let found = unsafe { library.get($symbol) };
-                        *found.map_err(|error| error.to_string())?
+                        // The source names the function.
+                        let said = |error: libloading::Error| {
+                            let source = error.source().map(ToString::to_string);
+                            source.unwrap_or_else(|| error.to_string())
+                        };
+                        *found.map_err(said)?
                     },)*
                 })
             }

@@ -15,7 +15,7 @@ use crate::error::{Error, text};
 use crate::launcher::Launcher;
 use crate::library::{self, FoundLibrary};
 use crate::messages::{Arriving, Leaving};
-use crate::pulse::{ORPHANED, PULSE, Pulse, parent};
+use crate::pulse::{self, GRACE, ORPHANED, PULSE, Pulse};
 use crate::session::Calls;
 
 /// How long the thread looks for messages without sleeping after one moved: while a worker waits, whose core is free,
@@ -32,9 +32,10 @@ const LONGEST_NAP_WAITED_FOR: Duration = Duration::from_micros(100);
 const LONGEST_NAP_SENDING: Duration = Duration::from_millis(1);
 /// While a message can only arrive that nobody needs yet. Each nap costs the core of a worker some 20 µs.
 const LONGEST_NAP: Duration = Duration::from_millis(4);
-/// How long the end waits for the other ranks, and then for MPI.
-const GRACE: Duration = Duration::from_secs(10);
-/// How often the end looks whether the launcher is gone.
+/// MPI starts on all ranks together. The time for that is the silence of a rank, times this: hosts are slow to load a program,
+/// and some MPIs wait without end for a rank that ended before it came so far.
+const STARTS: u32 = 10;
+/// How often the start and the end look whether the launcher is gone.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The ranks that one MPI launcher started, as a transport.
@@ -70,17 +71,20 @@ struct Shared {
 
 impl MpiTransport {
     /// Opens MPI and starts it: the library at `library`, or else that of the launcher, or else one that the
-    /// loader finds. A rank that gives no sign of life for the time `silence` fails, as all do when their launcher has
-    /// ended.
+    /// loader finds. A rank that gives no sign of life for the time `silence`, of three seconds or more, fails, as all do when
+    /// their launcher has ended.
     ///
     /// # Errors
-    /// If there is none, it is not that of the launcher, or it cannot be started.
+    /// If there is none, it is not that of the launcher, or it cannot be started; if some rank has not started it after ten
+    /// times `silence`. The thread in MPI stays behind then: the process should end.
     pub fn start(
         library: Option<&Path>,
         launcher: Option<&Launcher>,
         silence: Duration,
     ) -> Result<Self, Error> {
-        let (shared, parent) = (Arc::new(Shared::default()), parent());
+        // Signs come every second, and some are late.
+        let silence = silence.max(3 * PULSE);
+        let (shared, parent) = (Arc::new(Shared::default()), pulse::parent());
         let (ready, answer) = mpsc::channel();
         let (library, launcher) = (library.map(Path::to_owned), launcher.cloned());
         let of_thread = shared.clone();
@@ -109,9 +113,14 @@ impl MpiTransport {
             let failed = result.is_err();
             let _ = over.send(result);
             if failed {
-                // It ends this process too, which has something to say first; and it may not return.
+                // It ends this process too, which has something to say first, or to save; and it may not return. The others hear
+                // nothing of this rank, and end it after that time.
                 let since = Instant::now();
-                while !of_thread.is_closed.load(Ordering::Acquire) && since.elapsed() < GRACE {
+                let limit = || match of_thread.is_over.load(Ordering::Acquire) {
+                    true => GRACE,
+                    false => silence,
+                };
+                while !of_thread.is_closed.load(Ordering::Acquire) && since.elapsed() < limit() {
                     thread::park_timeout(LONGEST_NAP);
                 }
                 mpi.abort(1);
@@ -120,9 +129,23 @@ impl MpiTransport {
         let thread = thread::Builder::new().name("gpipe-mpi".to_owned());
         let thread = thread.spawn(work);
         let thread = thread.map_err(|error| Error::Thread(error.to_string()))?;
-        let answer = answer.recv();
-        let (rank, (hosts, library)) =
-            answer.map_err(|error| Error::Thread(error.to_string()))??;
+        let (limit, since) = (silence.saturating_mul(STARTS), Instant::now());
+        let (rank, (hosts, library)) = loop {
+            match answer.recv_timeout(LOOK) {
+                Ok(answer) => break answer?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::Thread("it panicked".to_owned()));
+                }
+                Err(_) if pulse::parent() != parent => {
+                    return Err(Error::Thread(ORPHANED.to_owned()));
+                }
+                Err(_) if since.elapsed() > limit => {
+                    let seconds = limit.as_secs();
+                    return Err(Error::NotStarted { seconds });
+                }
+                Err(_) => {}
+            }
+        };
         Ok(Self {
             shared,
             rank,
@@ -164,7 +187,7 @@ impl MpiTransport {
                     return ended.map_err(|_| "the communication thread panicked".to_owned());
                 }
                 Ok(failed) => return failed,
-                Err(_) if parent() != self.parent => return Err(ORPHANED.to_owned()),
+                Err(_) if pulse::parent() != self.parent => return Err(ORPHANED.to_owned()),
                 Err(RecvTimeoutError::Timeout) if since.elapsed() < 3 * GRACE => {}
                 Err(_) => return Err("MPI did not end".to_owned()),
             }
@@ -310,12 +333,11 @@ impl Traffic {
             }
             let is_over = shared.is_over.load(Ordering::Acquire);
             if is_over && self.leaving.is_empty() && lock(&shared.queue).is_empty() {
-                return self.end(mpi, deliver, &gauge);
+                return self.end(mpi, deliver, &gauge, pulse.grace());
             }
             if is_over {
                 let since = asked_to_end.get_or_insert_with(Instant::now);
-                // A rank that is lost takes nothing any more.
-                let grace = if pulse.lost.is_empty() { GRACE } else { PULSE };
+                let grace = pulse.grace();
                 if since.elapsed() > grace {
                     return Err("a rank does not take its messages".to_owned());
                 }
@@ -343,7 +365,13 @@ impl Traffic {
     }
 
     /// Waits for the other ranks, takes back the posted receives and ends MPI.
-    fn end(&mut self, mpi: &mut dyn Calls, deliver: &Deliver, gauge: &Gauge) -> Result<(), String> {
+    fn end(
+        &mut self,
+        mpi: &mut dyn Calls,
+        deliver: &Deliver,
+        gauge: &Gauge,
+        grace: Duration,
+    ) -> Result<(), String> {
         let mut barrier = mpi.barrier().map_err(text)?;
         let started = Instant::now();
         while !mpi.test(&mut barrier).map_err(text)? {
@@ -351,10 +379,10 @@ impl Traffic {
             for arriving in &mut self.arriving {
                 arriving.advance(mpi, deliver, gauge)?;
             }
-            if started.elapsed() > GRACE {
+            if started.elapsed() > grace {
                 return Err(format!(
                     "other ranks did not end within {} s",
-                    GRACE.as_secs()
+                    grace.as_secs()
                 ));
             }
             thread::park_timeout(SHORTEST_NAP);

@@ -53,6 +53,15 @@ pub enum Error {
         /// MPI's text.
         message: String,
     },
+    /// Some rank did not start MPI in time, which all start together.
+    #[error(
+        "MPI has not started after {seconds} s: a rank is missing, or ended before it started: look at what it or the \
+         launcher says of it, and start anew"
+    )]
+    NotStarted {
+        /// The time.
+        seconds: u64,
+    },
     /// The communication thread could not be started or ended early.
     #[error("the communication thread: {0}")]
     Thread(String),

@@ -10,6 +10,8 @@ use crate::session::Calls;
 
 /// The time between two signs of life.
 pub const PULSE: Duration = Duration::from_secs(1);
+/// How long the end waits for the other ranks, and then for MPI.
+pub const GRACE: Duration = Duration::from_secs(10);
 /// Why a rank ends whose launcher is gone.
 pub const ORPHANED: &str = "the launcher of this process has ended";
 
@@ -22,7 +24,7 @@ pub struct Pulse {
     /// The process that started this one.
     parent: Option<u32>,
     /// Ranks that were silent for too long.
-    pub lost: Vec<usize>,
+    lost: Vec<usize>,
 }
 
 impl Pulse {
@@ -32,6 +34,14 @@ impl Pulse {
             sent: Instant::now(),
             parent: parent(),
             lost: Vec::new(),
+        }
+    }
+
+    /// How long the end waits for the other ranks: a lost one takes nothing any more, and does not end.
+    pub fn grace(&self) -> Duration {
+        match self.lost.is_empty() {
+            true => GRACE,
+            false => PULSE,
         }
     }
 

@@ -54,9 +54,14 @@ pub(crate) struct Session<H: Handle> {
 impl<H: Handle> Session<H> {
     /// Starts MPI on this thread.
     pub fn start(library: Library, constants: Constants<H>, path: &Path) -> Result<Self, Error> {
-        let functions = Functions::load(&library).map_err(|message| Error::Unfit {
-            library: path.display().to_string(),
-            message,
+        let functions = Functions::load(&library).map_err(|message| {
+            let library = path.display().to_string();
+            // The loader names the file too.
+            let own = message.strip_prefix(&format!("{library}: "));
+            Error::Unfit {
+                message: own.unwrap_or(&message).to_owned(),
+                library,
+            }
         })?;
         let mut this = Self {
             functions,

@@ -185,7 +185,7 @@ fn fault(
     }
     if let (Some(said), false) = (said, is_over) {
         assert!(
-            text.contains(said) && text.contains(cause),
+            text.contains(said) && text.contains(cause) && text.contains("error: "),
             "{what}: {text}"
         );
     }
