@@ -271,7 +271,9 @@ fn communicate(mpi: &mut dyn Calls, shared: &Shared, silence: Duration) -> Resul
     if let Err(error) = &result {
         // Calls may be under way in its buffers.
         std::mem::forget(traffic);
-        deliver(mpi.rank(), Err(error.clone()));
+        // What panicked may do so again.
+        let tell = AssertUnwindSafe(|| deliver(mpi.rank(), Err(error.clone())));
+        let _ = panic::catch_unwind(tell);
     }
     result
 }

@@ -1,6 +1,10 @@
 //! The launcher of this process, from the variables that it sets.
 
 use std::env;
+#[cfg(unix)]
+use std::fs;
+#[cfg(unix)]
+use std::path::Path;
 use std::path::PathBuf;
 
 /// A launcher that started this process as one of several.
@@ -13,7 +17,7 @@ pub struct Launcher {
     pub rank: usize,
     /// The ranks that it started.
     pub ranks: usize,
-    /// The folder of the libraries beside the launcher.
+    /// The folder of the libraries beside the launcher, if an MPI is there.
     pub libraries: Option<PathBuf>,
 }
 
@@ -38,7 +42,7 @@ impl Launcher {
                 name,
                 rank: number(rank)?,
                 ranks: number(ranks)?,
-                libraries: beside_parent(),
+                libraries: beside_launcher(),
             })
         })
     }
@@ -62,15 +66,29 @@ impl Launcher {
     }
 }
 
-/// `../lib` of the program that started this one, where the system tells it (Linux).
-fn beside_parent() -> Option<PathBuf> {
+/// `../lib` of the program that started this one, or of the nearest before it that has an MPI there: a script may stand between
+/// the launcher and this process. Where the system tells it (Linux).
+fn beside_launcher() -> Option<PathBuf> {
     #[cfg(unix)]
     {
-        let parent = std::os::unix::process::parent_id();
-        let program = std::fs::read_link(format!("/proc/{parent}/exe")).ok()?;
-        Some(program.parent()?.parent()?.join("lib"))
+        let mut process = std::os::unix::process::parent_id();
+        while process > 0 {
+            // Programs of other users are not told.
+            let program = fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
+            let libraries = program.parent().and_then(Path::parent);
+            let libraries = libraries.map(|folder| folder.join("lib"));
+            let has_mpi = |folder: &PathBuf| {
+                let names = Launcher::library_names(None);
+                names.iter().any(|name| folder.join(name).exists())
+            };
+            if let Some(libraries) = libraries.filter(has_mpi) {
+                return Some(libraries);
+            }
+            let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+            process = parent?.trim().parse().ok()?;
+        }
     }
-    #[cfg(not(unix))]
     None
 }
 

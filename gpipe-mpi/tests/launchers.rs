@@ -70,10 +70,21 @@ fn a_rank() {
 
 /// A test of this binary as the ranks of a launcher.
 fn launched(launcher: &Path, near: &Path, ranks: usize, test: &str) -> Command {
+    launched_by(&[], launcher, near, ranks, test)
+}
+
+/// [`launched`], each rank by a command that stands between.
+fn launched_by(
+    between: &[&str],
+    launcher: &Path,
+    near: &Path,
+    ranks: usize,
+    test: &str,
+) -> Command {
     let mut command = launcher::launcher(launcher, near);
     command.env_remove("GPIPE_MPIRUN");
     command.args(["-np", &ranks.to_string()]);
-    command.arg(env::current_exe().unwrap());
+    command.args(between).arg(env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture"]);
     command
 }
@@ -83,9 +94,13 @@ fn every_launcher_passes_messages() {
     let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
         return;
     };
-    for launcher in env::split_paths(&launchers) {
+    // A script that starts the program, and goes on behind it.
+    let script: &[&str] = &["sh", "-c", "\"$@\"; exit $?", "sh"];
+    let launchers: Vec<_> = env::split_paths(&launchers).collect();
+    let ways = (launchers.iter()).flat_map(|launcher| [(launcher, &[] as _), (launcher, script)]);
+    for (launcher, between) in ways {
         let folder = tempfile::tempdir().unwrap();
-        let output = launched(&launcher, folder.path(), RANKS, "a_rank")
+        let output = launched_by(between, launcher, folder.path(), RANKS, "a_rank")
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
