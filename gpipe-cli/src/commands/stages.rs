@@ -30,11 +30,8 @@ pub fn table(setup: &Setup, unit: &'static str, width: usize) -> String {
     };
     if needed(&columns, short) > width {
         // The prefix of most layer names of a GPT.
-        for cell in columns
-            .iter_mut()
-            .filter(|column| column.is_text)
-            .flat_map(|column| &mut column.cells)
-        {
+        let texts = columns.iter_mut().filter(|column| column.is_text);
+        for cell in texts.flat_map(|column| &mut column.cells) {
             *cell = cell.replace("transformer.", "");
         }
     }

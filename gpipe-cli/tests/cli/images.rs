@@ -195,25 +195,23 @@ fn a_resnet_has_the_bits_of_one_stage_and_its_weights_are_read_back() {
         "2",
     ];
     let of = |command: &str, more: &[&str]| gpipe(here, &[&[command], &small[..], more].concat());
-    for (stages, schedule, remat) in [("3", "1f1b", "stage"), ("7", "zb-h1", "keep")] {
-        let arguments = [
-            "--steps",
-            "1",
-            "--stages",
-            stages,
-            "--schedule",
-            schedule,
-            "--remat",
-            remat,
-        ];
-        let output = of("verify", &arguments);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        assert!(
-            stderr(&output).contains("both have 2"),
-            "{}",
-            stderr(&output)
-        );
-    }
+    let verify = [
+        "--steps",
+        "1",
+        "--stages",
+        "7",
+        "--schedule",
+        "1f1b",
+        "--remat",
+        "stage",
+    ];
+    let output = of("verify", &verify);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("both have 2"),
+        "{}",
+        stderr(&output)
+    );
     let trained = of(
         "train",
         &["--steps", "2", "--stages", "2", "--json", "--out", "run"],

@@ -226,7 +226,10 @@ pub fn rows() -> Vec<Row> {
             name: "P6",
             what: "configurations beyond any machine are refused within 512 MiB of address space",
             at_least: 60,
-            tests: vec![cli("cli", "what_does_not_fit")],
+            tests: vec![
+                cli("cli", "what_does_not_fit"),
+                cli("cli", "a_text_is_read_where_it_fits"),
+            ],
             teeth: Some(cli("cli", "the_confinement_holds")),
             quick: true,
         },

@@ -53,7 +53,7 @@ impl Emulator {
             return Err("the emulator switches stacks on x86-64 under Linux only".into());
         }
         let (source, barriers) = text::machine(include_str!("machine.cpp"));
-        let library = compile::library("kernels", &source, &["-Og"])?;
+        let library = compile::library("kernels", &source, &["-O2"])?;
         // SAFETY: the library is the one just compiled; loading it runs no code of its own.
         let library = unsafe { Library::new(&library) }.map_err(|e| e.to_string())?;
         // SAFETY: `emulate` in machine.cpp has this signature.
