@@ -3,6 +3,7 @@
 mod apply;
 mod comparison;
 mod hosts;
+mod options;
 mod recommender;
 mod replicated;
 #[cfg(test)]
@@ -11,5 +12,6 @@ mod workers;
 
 pub use comparison::{Comparison, RankedPlan};
 pub use hosts::Ranks;
-pub use recommender::{PlanningOptions, Recommender};
+pub use options::PlanningOptions;
+pub use recommender::Recommender;
 pub use workers::parse_link;

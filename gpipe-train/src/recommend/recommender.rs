@@ -11,8 +11,9 @@ use gpipe_remat::{Bytes, ModelCosts, ParameterBytes, Policy, Rates, Times};
 use gpipe_report::{Basis, numbers};
 use gpipe_tensor::DeviceId;
 
-use super::hosts::{Hosts, Ranks};
-use crate::config::{Devices, FixedKeys, Named, TrainConfig};
+use super::hosts::Hosts;
+use super::options::PlanningOptions;
+use crate::config::{Devices, Named, TrainConfig};
 use crate::cost_import::CostFile;
 use crate::error::{Error, Result};
 use crate::profile::{self, ProfileOptions, ProfileProgress, Speed};
@@ -25,28 +26,6 @@ use crate::{machine, precision};
 const MIN_GAIN: f64 = 0.05;
 
 pub(super) type Price = dyn Fn(&[Range<usize>]) -> gpipe_remat::Result<Costed>;
-
-/// Workers to plan for, instead of those of this machine or of a cost file.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct PlanningOptions {
-    /// The workers; `None` for those of this machine or of the cost file.
-    pub workers: Option<Vec<Worker>>,
-    /// The link between them; `None` for that of the cost file, or a free one.
-    pub link: Option<Link>,
-    /// Hosts, each with these workers; `None` for one pipeline on them.
-    pub hosts: Option<usize>,
-    /// The link between hosts; `None` for the one inside.
-    pub host_link: Option<Link>,
-    /// FLOPs, bytes and actions in time, of which only the ratios count; `None` for what the cost model counts.
-    pub rates: Option<Rates>,
-    /// A known GPU among the workers: values are stored and multiplied as on GPUs.
-    pub gpu: Option<&'static str>,
-    /// The keys that plans keep to.
-    pub fixed: FixedKeys,
-    /// The ranks of a launcher, each of them a worker, instead of the other options.
-    pub ranks: Option<Ranks>,
-}
 
 /// The configuration for workers that are listed GPUs, not the configured processors: bf16 is stored there.
 fn on_gpus(config: &TrainConfig, gpu: &'static str) -> TrainConfig {

@@ -18,9 +18,9 @@ function redraw() {
   requestAnimationFrame(() => {
     asked = false;
     for (const chart of span.charts) {
-      const { top, bottom } = chart.canvas.getBoundingClientRect();
-      // What nobody sees is drawn when it is scrolled to.
-      chart.stale = chart.drawn && (bottom < 0 || top > window.innerHeight);
+      const { top, bottom, width } = chart.canvas.getBoundingClientRect();
+      // What nobody sees is drawn when it is scrolled to, or has room.
+      chart.stale = width <= GUTTER || (chart.drawn && (bottom < 0 || top > window.innerHeight));
       if (!chart.stale) chart.draw();
       chart.drawn = true;
     }
