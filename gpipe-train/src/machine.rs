@@ -190,8 +190,9 @@ pub(crate) fn rates(rows: usize, width: usize, host: &Host) -> Result<Rates> {
     let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
     // Written: pages of zeros that nothing wrote are one page, which caches hold.
     let ones = |shape: [usize; 2]| {
-        let values = vec![1.0; shape[0] * shape[1]];
-        Tensor::from_f32(&device, shape, values).map_err(Error::run)
+        let mut ones = Tensor::empty(&device, shape).map_err(Error::run)?;
+        ones.fill(1.0).map_err(Error::run)?;
+        Ok::<_, Error>(ones)
     };
     let (a, b) = (ones([rows, width])?, ones([width, 4 * width])?);
     let (c, d) = (ones([BEYOND_CACHES, 1])?, ones([BEYOND_CACHES, 1])?);
