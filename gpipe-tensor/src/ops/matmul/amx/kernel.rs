@@ -3,6 +3,7 @@
 use std::arch::asm;
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::ptr;
 
 use super::tile::{BLOCK, slab_floats};
 use crate::instruction_set::has_amx;
@@ -24,8 +25,6 @@ macro_rules! with_tiles {
         )
     };
 }
-
-static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
 
 /// The tile unit, configured on the calling thread during the lifetime of this value. Tiles belong to a
 /// thread: the value stays on its own (a pointer is neither `Send` nor `Sync`).
@@ -96,13 +95,13 @@ impl Unit {
         );
         let out = c.as_mut_ptr();
         let bytes = stride * size_of::<f32>();
-        // A stride of 0 bytes reads the same row for all rows.
+        // A stride of 0 bytes reads the same row for all rows; no address stands for zeros.
         let (row, bytes) = match begin {
-            Begin::Zero => (ZEROS.as_ptr(), 0),
+            Begin::Zero => (ptr::null(), 0),
             Begin::Sum => (out.cast_const(), bytes),
             Begin::Row(row) => (row[..BLOCK].as_ptr(), 0),
         };
-        // SAFETY: the block of c lies within its slice, and `row` is that block or a single row.
+        // SAFETY: the block of c lies within its slice, and `row` is that block, a single row or null.
         unsafe { self.block::<PARTS>(a, b, (row, bytes), out, stride) }
     }
 
@@ -133,8 +132,8 @@ impl Unit {
     /// c = start + a·b for a block of 32 by 32 floats.
     ///
     /// # Safety
-    /// 32 rows of 32 floats must be readable from `start` (pointer and stride in bytes), and 32 rows
-    /// writable at `c`, `stride` floats apart.
+    /// 32 rows of 32 floats must be readable from `start` (pointer and stride in bytes), unless the pointer is null, which stands
+    /// for zeros, and 32 rows writable at `c`, `stride` floats apart.
     #[inline(always)]
     unsafe fn block<const PARTS: usize>(
         &self,
@@ -162,6 +161,14 @@ impl Unit {
         macro_rules! compute {
             ($($products:expr),* $(,)?) => {
                 with_tiles!(
+                    "test {start}, {start}",
+                    "jnz 3f",
+                    "tilezero tmm0",
+                    "tilezero tmm1",
+                    "tilezero tmm2",
+                    "tilezero tmm3",
+                    "jmp 2f",
+                    "3:",
                     "tileloadd tmm0, [{start} + {from}]",
                     "tileloadd tmm1, [{start} + {from} + 64]",
                     "lea {half}, [{from} * 8]",

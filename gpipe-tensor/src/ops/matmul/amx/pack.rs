@@ -56,7 +56,12 @@ pub(super) fn pack<const PARTS: usize>(
             assert!(out.len() >= (2 * PARTS - 1) * TILE_FLOATS);
             // SAFETY: AMX implies these instructions; the checks above ensure that the source holds
             // the elements and that `out` has room for its tiles.
-            unsafe { pack_tile::<PARTS>(side, source, out.as_mut_ptr()) };
+            unsafe {
+                match source.is_full() {
+                    true => pack_tile::<PARTS, true>(side, source, out.as_mut_ptr()),
+                    false => pack_tile::<PARTS, false>(side, source, out.as_mut_ptr()),
+                }
+            }
         }
     }
 }
@@ -86,15 +91,24 @@ impl Source<'_> {
             "an operand that is long enough"
         );
     }
+
+    /// Whether no lane and no inner element is missing.
+    fn is_full(&self) -> bool {
+        (self.lanes, self.depth) == (TILE, SLAB)
+    }
 }
 
 /// Writes one tile per part; consecutive parts are `2 * TILE_FLOATS` apart.
 ///
 /// # Safety
-/// The processor must have AVX-512 F and BW; `source` must hold the elements that it describes, and
-/// `out` must have room for the tiles.
+/// The processor must have AVX-512 F and BW; `source` must hold the elements that it describes, all of a tile if `FULL`,
+/// and `out` must have room for the tiles.
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn pack_tile<const PARTS: usize>(side: Side, source: Source<'_>, out: *mut f32) {
+unsafe fn pack_tile<const PARTS: usize, const FULL: bool>(
+    side: Side,
+    source: Source<'_>,
+    out: *mut f32,
+) {
     // Where rows of the source are rows of the tiles they are copied, else 16 by 16 blocks are
     // transposed. Plain loops: a closure would not be compiled for these instructions.
     // SAFETY: the safety conditions of this function imply those of the calls.
@@ -102,7 +116,7 @@ unsafe fn pack_tile<const PARTS: usize>(side: Side, source: Source<'_>, out: *mu
         match (side, source.inner_stride == 1) {
             (Side::Left, true) => {
                 for lane in 0..TILE {
-                    let (left, right) = (source.lane(lane, 0), source.lane(lane, TILE));
+                    let [left, right] = source.lane::<FULL>(lane);
                     store_pairs::<PARTS>(out.add(lane * TILE), left, right);
                 }
             }
@@ -110,8 +124,7 @@ unsafe fn pack_tile<const PARTS: usize>(side: Side, source: Source<'_>, out: *mu
                 let (mut left, mut right) =
                     ([_mm512_setzero_ps(); TILE], [_mm512_setzero_ps(); TILE]);
                 for i in 0..TILE {
-                    left[i] = source.inner(i);
-                    right[i] = source.inner(TILE + i);
+                    [left[i], right[i]] = source.pair::<FULL>(i);
                 }
                 let (left, right) = (transposed(left), transposed(right));
                 for lane in 0..TILE {
@@ -120,7 +133,7 @@ unsafe fn pack_tile<const PARTS: usize>(side: Side, source: Source<'_>, out: *mu
             }
             (Side::Right, false) => {
                 for pair in 0..TILE {
-                    let (left, right) = (source.inner(pair), source.inner(TILE + pair));
+                    let [left, right] = source.pair::<FULL>(pair);
                     store_pairs::<PARTS>(out.add(pair * TILE), left, right);
                 }
             }
@@ -128,8 +141,7 @@ unsafe fn pack_tile<const PARTS: usize>(side: Side, source: Source<'_>, out: *mu
                 let (mut left, mut right) =
                     ([_mm512_setzero_ps(); TILE], [_mm512_setzero_ps(); TILE]);
                 for lane in 0..TILE {
-                    left[lane] = source.lane(lane, 0);
-                    right[lane] = source.lane(lane, TILE);
+                    [left[lane], right[lane]] = source.lane::<FULL>(lane);
                 }
                 let (left, right) = (transposed(left), transposed(right));
                 for pair in 0..TILE {
@@ -141,48 +153,75 @@ unsafe fn pack_tile<const PARTS: usize>(side: Side, source: Source<'_>, out: *mu
 }
 
 impl Source<'_> {
-    /// 16 inner elements of a lane from `first` on; 0 beyond the end.
+    /// The 32 inner elements of a lane; 0 beyond the end. Asks for those of the next slab.
     ///
     /// # Safety
-    /// The processor must have AVX-512 F; the source must hold the elements that it describes.
+    /// The processor must have AVX-512 F; the source must hold the elements that it describes, of all lanes if `FULL`.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    unsafe fn lane(&self, lane: usize, first: usize) -> __m512 {
-        let there = if lane < self.lanes {
-            first_of_16(self.depth.saturating_sub(first))
-        } else {
-            0
-        };
-        let from = self
-            .floats
-            .as_ptr()
-            .wrapping_add(lane * self.lane_stride + first);
-        // SAFETY: a masked load reads only existing elements.
-        unsafe { _mm512_maskz_loadu_ps(there, from) }
+    unsafe fn lane<const FULL: bool>(&self, lane: usize) -> [__m512; 2] {
+        let from = self.at(lane, self.lane_stride);
+        prefetch(from.wrapping_add(SLAB));
+        prefetch(from.wrapping_add(SLAB + TILE));
+        // SAFETY: all elements exist if `FULL`; a masked load reads only existing ones.
+        unsafe {
+            if FULL {
+                return [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(TILE))];
+            }
+            let depth = if lane < self.lanes { self.depth } else { 0 };
+            let right = from.wrapping_add(TILE);
+            [
+                _mm512_maskz_loadu_ps(first_of_16(depth), from),
+                _mm512_maskz_loadu_ps(first_of_16(depth.saturating_sub(TILE)), right),
+            ]
+        }
     }
 
-    /// One inner element of all 16 lanes; 0 beyond the end.
+    /// The inner elements `inner` and 16 + `inner` of all 16 lanes; 0 beyond the end. Asks for those of the next slab.
     ///
     /// # Safety
-    /// The processor must have AVX-512 F; the source must hold the elements that it describes.
+    /// The processor must have AVX-512 F; the source must hold the elements that it describes, and all of a slab if `FULL`.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    unsafe fn inner(&self, inner: usize) -> __m512 {
-        let there = if inner < self.depth {
-            first_of_16(self.lanes)
-        } else {
-            0
-        };
-        let from = self.floats.as_ptr().wrapping_add(inner * self.inner_stride);
-        // Prefetch: the next lanes are packed soon. Newer compilers take the call as safe, the oldest
-        // supported one wants the block.
-        #[allow(unused_unsafe)]
-        // SAFETY: a prefetch reads nothing, whatever the address.
+    unsafe fn pair<const FULL: bool>(&self, inner: usize) -> [__m512; 2] {
+        let from = self.at(inner, self.inner_stride);
+        let right = self.at(TILE + inner, self.inner_stride);
+        prefetch(self.at(SLAB + inner, self.inner_stride));
+        prefetch(self.at(SLAB + TILE + inner, self.inner_stride));
+        // SAFETY: all elements exist if `FULL`; a masked load reads only existing ones.
         unsafe {
-            _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(BLOCK).cast());
+            if FULL {
+                return [_mm512_loadu_ps(from), _mm512_loadu_ps(right)];
+            }
+            let mask = |inner| match inner < self.depth {
+                true => first_of_16(self.lanes),
+                false => 0,
+            };
+            [
+                _mm512_maskz_loadu_ps(mask(inner), from),
+                _mm512_maskz_loadu_ps(mask(TILE + inner), right),
+            ]
         }
-        // SAFETY: a masked load reads only existing elements.
-        unsafe { _mm512_maskz_loadu_ps(there, from) }
+    }
+
+    /// The address of a row or column, of which the strides may lead beyond the end.
+    #[inline]
+    fn at(&self, index: usize, stride: usize) -> *const f32 {
+        self.floats
+            .as_ptr()
+            .wrapping_add(index.wrapping_mul(stride))
+    }
+}
+
+/// Asks for a cache line that is packed soon, into the second-level cache: in the first, lines that lie a power of two apart would
+/// drive each other out.
+#[inline]
+fn prefetch(address: *const f32) {
+    // Newer compilers take the call as safe, the oldest supported one wants the block.
+    #[allow(unused_unsafe)]
+    // SAFETY: a prefetch reads nothing, whatever the address; every processor that this is compiled for has it.
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T1>(address.cast());
     }
 }
 
