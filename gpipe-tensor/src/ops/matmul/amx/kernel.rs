@@ -5,9 +5,10 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
 
+use super::rectangle::{Block, Rectangle};
 use super::tile::{BLOCK, slab_floats};
 use crate::instruction_set::has_amx;
-use crate::ops::matmul::matrix::{Begin, reaches};
+use crate::ops::matmul::matrix::{Begin, MatrixMut};
 
 /// Assembly that writes the tiles, all of which it declares as written.
 macro_rules! with_tiles {
@@ -71,29 +72,22 @@ impl Unit {
         Some(Self(PhantomData))
     }
 
-    /// c = begin + a·b for `rows` by `columns` floats of c, at most 32 by 32, with rows `stride` floats
-    /// apart; a row of `begin` has at least that many columns.
+    /// c = begin + a·b for a block of c; a row of `begin` has at least as many columns.
     ///
     /// `a` and `b` are consecutive packed slabs ([`super::pack`]) of `PARTS` parts, 1 or 3. Of the nine
     /// products of three parts the three smallest, together below 2⁻²³ of the whole, are left out.
     #[inline(always)]
     pub(super) fn add<const PARTS: usize>(
         &self,
-        (rows, columns): (usize, usize),
         a: &[f32],
         b: &[f32],
         begin: Begin<'_>,
-        c: &mut [f32],
-        stride: usize,
+        mut c: Block<'_>,
     ) {
-        if (rows, columns) != (BLOCK, BLOCK) {
-            return self.add_corner::<PARTS>((rows, columns), a, b, begin, c, stride);
+        if c.size() != (BLOCK, BLOCK) {
+            return self.add_corner::<PARTS>(a, b, begin, c);
         }
-        assert!(
-            reaches(c.len(), BLOCK, stride, BLOCK, 1),
-            "a block of the result"
-        );
-        let out = c.as_mut_ptr();
+        let (out, stride) = c.place();
         let bytes = stride * size_of::<f32>();
         // A stride of 0 bytes reads the same row for all rows; no address stands for zeros.
         let (row, bytes) = match begin {
@@ -101,7 +95,7 @@ impl Unit {
             Begin::Sum => (out.cast_const(), bytes),
             Begin::Row(row) => (row[..BLOCK].as_ptr(), 0),
         };
-        // SAFETY: the block of c lies within its slice, and `row` is that block, a single row or null.
+        // SAFETY: the block of c is borrowed exclusively, and `row` is that block, a single row or null.
         unsafe { self.block::<PARTS>(a, b, (row, bytes), out, stride) }
     }
 
@@ -109,23 +103,23 @@ impl Unit {
     #[cold]
     fn add_corner<const PARTS: usize>(
         &self,
-        (rows, columns): (usize, usize),
         a: &[f32],
         b: &[f32],
         begin: Begin<'_>,
-        c: &mut [f32],
-        stride: usize,
+        mut c: Block<'_>,
     ) {
+        let columns = c.size().1;
         let mut whole = [0.0; BLOCK * BLOCK];
-        let lines = whole.chunks_exact_mut(BLOCK).zip(c.chunks(stride));
-        for (line, c) in lines.take(rows) {
-            line[..columns].copy_from_slice(&c[..columns]);
+        for (line, c) in whole.chunks_exact_mut(BLOCK).zip(c.rows()) {
+            line[..columns].copy_from_slice(c);
             begin.row(&mut line[..columns]);
         }
-        self.add::<PARTS>((BLOCK, BLOCK), a, b, Begin::Sum, &mut whole, BLOCK);
-        let lines = whole.chunks_exact(BLOCK).zip(c.chunks_mut(stride));
-        for (line, c) in lines.take(rows) {
-            c[..columns].copy_from_slice(&line[..columns]);
+        let mut block = MatrixMut::new(&mut whole, BLOCK);
+        let mut block = Rectangle::whole(&mut block, BLOCK, BLOCK);
+        let all = 0..BLOCK;
+        self.add::<PARTS>(a, b, Begin::Sum, block.block(&all, &all));
+        for (line, c) in whole.chunks_exact(BLOCK).zip(c.rows()) {
+            c.copy_from_slice(&line[..columns]);
         }
     }
 

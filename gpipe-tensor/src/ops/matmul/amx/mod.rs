@@ -15,6 +15,7 @@
 
 mod kernel;
 mod pack;
+mod rectangle;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -25,11 +26,12 @@ use std::ops::Range;
 use super::matrix::{Begin, Gemm, Matrix, MatrixMut};
 use crate::instruction_set::InstructionSet;
 use crate::ops::scratch::{Scratch, Spare};
-use crate::parallel::{for_each_on, threads_for};
+use crate::parallel::{even_parts, for_each_on, threads_for};
 use crate::simd::vectorised;
 use crate::{Device, Precision, Result};
 use kernel::Unit;
 use pack::{Side, pack};
+use rectangle::Rectangle;
 use tile::{BLOCK, SLAB, TILE, slab_floats};
 
 /// Columns of c processed at once, so that the packed part of b stays in a cache.
@@ -38,7 +40,7 @@ const COLUMNS: usize = 1024;
 /// second-level cache of 2 MiB. All rows of a meet one panel before the next one is packed: where panels of 8 MiB together came from
 /// the third-level cache for every 64 rows, products took 1.2 to 1.6 times as long.
 const PANEL: usize = 384 * 1024;
-/// Rows of c per work item of a thread.
+/// Rows of the sums that are added up at once for each 16 of their columns.
 const ROWS: usize = 64;
 /// Inner elements per part of a long sum for few rows and columns.
 const PART: usize = 1024;
@@ -84,6 +86,7 @@ pub(super) fn run_alone(gemm: Gemm, (a, b): (Matrix<'_>, Matrix<'_>), mut c: Mat
         true => Begin::Sum,
         false => Begin::Zero,
     };
+    let mut all = Rectangle::whole(&mut c, gemm.m, gemm.n);
     SMALL.with_borrow_mut(|room| {
         let packed = SIDE / SLAB * slab_floats(3);
         // Aligned to cache lines, so that each row of a tile is one line.
@@ -99,7 +102,7 @@ pub(super) fn run_alone(gemm: Gemm, (a, b): (Matrix<'_>, Matrix<'_>), mut c: Mat
                 panels.pack(b, &inner, packed);
                 let begin = begin.at(inner.start == 0);
                 let strips = strips(0..gemm.m, inner, packed, begin);
-                product.multiply(&panels, strips, &mut c, blocks);
+                product.multiply(&panels, strips, &mut all, blocks);
             }
         }
     });
@@ -158,24 +161,20 @@ impl<const PARTS: usize> Panels<PARTS> {
 struct Strip<'a> {
     /// Rows of a.
     lines: Range<usize>,
-    /// Index of their first row in the output.
-    row: usize,
     /// The inner elements of the panel.
     inner: Range<usize>,
     packed: &'a [f32],
     begin: Begin<'a>,
 }
 
-/// The strips of all `rows` by one panel; the output begins with these rows.
+/// The strips of all `rows` by one panel.
 fn strips<'a>(
     rows: Range<usize>,
     inner: Range<usize>,
     packed: &'a [f32],
     begin: Begin<'a>,
 ) -> impl Iterator<Item = Strip<'a>> {
-    let first = rows.start;
     runs(rows, BLOCK).map(move |lines| Strip {
-        row: lines.start - first,
         lines,
         inner: inner.clone(),
         packed,
@@ -186,7 +185,7 @@ fn strips<'a>(
 impl<const PARTS: usize> Product<'_, PARTS> {
     fn run(self, device: &Device, begin: Begin<'_>, c: MatrixMut<'_>) -> Result<()> {
         match self.parts() {
-            1 => self.by_rows(device, begin, c),
+            1 => self.by_rectangles(device, begin, c),
             parts => self.by_parts(device, parts, begin, c),
         }
     }
@@ -202,28 +201,44 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         (k / PART).clamp(1, 8).min(room.max(1))
     }
 
-    /// Packs b, then distributes rows of c over threads.
-    fn by_rows(self, device: &Device, begin: Begin<'_>, mut c: MatrixMut<'_>) -> Result<()> {
+    /// Distributes rectangles of c over threads, one each. Every thread packs what its own needs of a and b: to copy elements
+    /// twice takes less time than to wait for the other threads' copies and to fetch them from their caches.
+    fn by_rectangles(self, device: &Device, begin: Begin<'_>, mut c: MatrixMut<'_>) -> Result<()> {
         let Gemm { m, n, k, .. } = self.gemm;
         let threads = threads_for(device, self.gemm.multiplications());
-        for columns in runs(0..n, even(n)) {
-            let panels = Panels::new(columns, k);
-            let mut packed = Scratch::take(device, panels.floats())?;
-            let blocks = Spare::new(device, m.div_ceil(ROWS), 2 * panels.block())?;
-            for inner in runs(0..k, panels.depth) {
-                let columns = runs(panels.columns.clone(), BLOCK);
-                let items = columns.zip(packed.chunks_exact_mut(panels.block()));
-                for_each_on(threads, device, items, |(columns, out)| {
-                    pack::<PARTS>(Side::Right, self.b, columns, inner.clone(), out);
-                });
-                let begin = begin.at(inner.start == 0);
-                let rows = runs(0..m, ROWS).zip(c.row_blocks(ROWS));
-                for_each_on(threads, device, rows, |(rows, mut c)| {
-                    let strips = strips(rows, inner.clone(), &packed, begin);
-                    blocks.lend(|blocks| self.multiply(&panels, strips, &mut c, blocks));
-                });
-            }
-        }
+        let blocks_of = |size: usize| size.div_ceil(BLOCK);
+        let ranges = |size: usize, parts: usize| -> Vec<Range<usize>> {
+            let parts = even_parts(blocks_of(size), parts);
+            let range = |part: Range<usize>| part.start * BLOCK..size.min(part.end * BLOCK);
+            parts.map(range).collect()
+        };
+        let (row_parts, column_parts) = grid(threads, blocks_of(m), blocks_of(n));
+        let (rows, columns) = (ranges(m, row_parts), ranges(n, column_parts));
+        let panels_of = |columns: &Range<usize>| {
+            let panels = |run| Panels::<PARTS>::new(run, k);
+            runs(columns.clone(), even(columns.len())).map(panels)
+        };
+        let most = |size: fn(&Panels<PARTS>) -> usize| {
+            let all = columns.iter().flat_map(panels_of);
+            all.map(|panels| size(&panels)).max().unwrap_or(0)
+        };
+        let count = rows.len() * columns.len();
+        let packs = Spare::new(device, count, most(Panels::floats))?;
+        let blocks = Spare::new(device, count, 2 * most(Panels::block))?;
+        let rectangles = Rectangle::grid(&mut c, &rows, &columns);
+        for_each_on(threads, device, rectangles, |mut rectangle| {
+            let mut work = |packed: &mut [f32], blocks: &mut [f32]| {
+                for panels in panels_of(&rectangle.columns()) {
+                    for inner in runs(0..k, panels.depth) {
+                        panels.pack(self.b, &inner, packed);
+                        let begin = begin.at(inner.start == 0);
+                        let strips = strips(rectangle.rows(), inner, packed, begin);
+                        self.multiply(&panels, strips, &mut rectangle, blocks);
+                    }
+                }
+            };
+            packs.lend(|packed| blocks.lend(|blocks| work(packed, blocks)));
+        });
         Ok(())
     }
 
@@ -249,6 +264,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         let items = runs(0..k, part).zip(sums.chunks_exact_mut(m * n));
         for_each_on(threads, device, items, |(part, sums)| {
             let mut sums = MatrixMut::new(sums, n);
+            let mut sums = Rectangle::whole(&mut sums, m, n);
             let mut work = |packed: &mut [f32], blocks: &mut [f32]| {
                 for panels in &all_panels {
                     for inner in runs(part.clone(), panels.depth) {
@@ -290,7 +306,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         self,
         panels: &Panels<PARTS>,
         strips: impl Iterator<Item = Strip<'b>>,
-        c: &mut MatrixMut<'_>,
+        c: &mut Rectangle<'_>,
         blocks: &mut [f32],
     ) {
         let Some(unit) = Unit::new() else {
@@ -304,13 +320,27 @@ impl<const PARTS: usize> Product<'_, PARTS> {
             pack::<PARTS>(Side::Left, self.a, strip.lines.clone(), strip.inner, block);
             let columns = runs(panels.columns.clone(), BLOCK);
             for (columns, packed) in columns.zip(strip.packed.chunks_exact(panels.block())) {
-                let size = (strip.lines.len(), columns.len());
-                let (out, stride) = c.from(strip.row, columns.start);
                 let begin = strip.begin.from(columns.start);
-                unit.add::<PARTS>(size, &block[..slabs], &packed[..slabs], begin, out, stride);
+                let out = c.block(&strip.lines, &columns);
+                unit.add::<PARTS>(&block[..slabs], &packed[..slabs], begin, out);
             }
         }
     }
+}
+
+/// How many parts rows and columns of c are divided in, at most one rectangle a thread, so that the longest time of
+/// a thread is the least: blocks of c are multiplied, and each run of 32 rows or columns of them is packed, which takes about as long as
+/// three blocks.
+fn grid(threads: usize, row_blocks: usize, column_blocks: usize) -> (usize, usize) {
+    const PACKING: usize = 3;
+    let cost = |&(rows, columns): &(usize, usize)| {
+        let (high, wide) = (row_blocks.div_ceil(rows), column_blocks.div_ceil(columns));
+        high * wide + PACKING * (high + wide)
+    };
+    (1..=threads.min(row_blocks))
+        .map(|rows| (rows, (threads / rows).clamp(1, column_blocks)))
+        .min_by_key(cost)
+        .unwrap_or((1, 1))
 }
 
 /// Columns per run, so that no run is much shorter than the others: the left operand is packed again for

@@ -45,8 +45,19 @@ impl Case {
     }
 
     /// The product on the tile unit; `begin` says whether it is added to `c`.
-    fn on_tiles(&self, precision: Precision, begin: Begin<'_>, mut c: Vec<f32>) -> Vec<f32> {
-        let host = Host::with(2, precision).unwrap();
+    fn on_tiles(&self, precision: Precision, begin: Begin<'_>, c: Vec<f32>) -> Vec<f32> {
+        self.on_threads(3, precision, begin, c)
+    }
+
+    /// As [`on_tiles`](Self::on_tiles), on this many threads.
+    fn on_threads(
+        &self,
+        threads: usize,
+        precision: Precision,
+        begin: Begin<'_>,
+        mut c: Vec<f32>,
+    ) -> Vec<f32> {
+        let host = Host::with(threads, precision).unwrap();
         let device = host.device(DeviceId::Cpu).unwrap();
         let out = MatrixMut::new(&mut c, self.gemm.n);
         run(&device, self.gemm, begin, self.operands(), out).unwrap();
@@ -231,4 +242,62 @@ fn small_products_are_left_to_the_vector_units() {
             InstructionSet::Best
         ));
     }
+}
+
+#[test]
+fn bits_are_the_same_on_any_number_of_threads() {
+    if unit_is_missing() {
+        return;
+    }
+    for size in SIZES {
+        for flipped in FLIPS {
+            let case = Case::new(size, flipped, |x| x);
+            let before = random_values(size.0 * size.1, 3);
+            let on =
+                |threads| case.on_threads(threads, Precision::Single, Begin::Sum, before.clone());
+            let one = on(1);
+            for threads in [2, 5, 16] {
+                assert_eq!(one, on(threads), "{size:?} {flipped:?} on {threads}");
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_share_blocks_evenly() {
+    for threads in 1..=64 {
+        for (rows, columns) in [(1, 1), (8, 32), (32, 8), (32, 32), (1, 40), (7, 5)] {
+            let (row_parts, column_parts) = grid(threads, rows, columns);
+            assert!(row_parts * column_parts <= threads);
+            assert!(row_parts <= rows && column_parts <= columns);
+            let most = rows.div_ceil(row_parts) * columns.div_ceil(column_parts);
+            let least = (rows * columns).div_ceil(threads);
+            assert!(
+                most <= 2 * least + 4,
+                "{most} and {least} of {rows}, {columns} on {threads}"
+            );
+        }
+    }
+    // Gradients of weights of a few blocks of rows are divided by columns, and products of many rows by rows.
+    assert_eq!(grid(2, 8, 32), (1, 2));
+    assert_eq!(grid(2, 32, 8), (2, 1));
+    assert_eq!(grid(16, 32, 32), (4, 4));
+}
+
+#[test]
+#[should_panic(expected = "a block of the rectangle")]
+fn a_block_outside_of_its_rectangle_is_refused() {
+    let mut floats = vec![0.0; 64 * 64];
+    let mut c = MatrixMut::new(&mut floats, 64);
+    let mut all = Rectangle::grid(&mut c, &[0..32, 32..64], &[0..32, 32..64]);
+    let mut quarter = all.next().expect("the upper left quarter");
+    quarter.block(&(0..32), &(16..48));
+}
+
+#[test]
+#[should_panic(expected = "rectangles of the matrix")]
+fn rectangles_beyond_the_matrix_are_refused() {
+    let mut floats = vec![0.0; 64 * 64];
+    let mut c = MatrixMut::new(&mut floats, 64);
+    Rectangle::whole(&mut c, 65, 64);
 }
