@@ -130,6 +130,7 @@ pub fn end(result: Result<()>, verbose: bool) -> Result<()> {
     }
     match (world.close(), result) {
         (Err(fault), Ok(())) => {
+            silence(false);
             let fail = Fail::run(anyhow::Error::msg(fault));
             fail.report(verbose);
             Err(fail)

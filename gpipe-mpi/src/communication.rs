@@ -41,9 +41,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The ranks that one MPI launcher started, as a transport.
 ///
 /// Dropped without [`close`](Transport::close), it ends its thread as that does: what was sent leaves, and the other ranks
-/// are waited for, since MPI ends on all ranks together. If they do not end within 10 s, this process may say so for another
-/// 10 s, after which it is ended with all ranks (`MPI_Abort`). A transport whose last owner is a delivery, on the
-/// communication thread, does not wait.
+/// are waited for, since MPI ends on all ranks together. If they do not end within the time `silence` of
+/// [`start`](Self::start) (10 s at least; 1 s where one is lost), this process may say so for another 10 s, after which it
+/// is ended with all ranks (`MPI_Abort`). A transport whose last owner is a delivery, on the communication thread, does
+/// not wait.
 pub struct MpiTransport {
     shared: Arc<Shared>,
     rank: usize,
@@ -51,6 +52,8 @@ pub struct MpiTransport {
     library: FoundLibrary,
     /// The process that started this one.
     parent: Option<u32>,
+    /// How long a rank may be silent.
+    silence: Duration,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// How the communication thread ended.
     end: Mutex<mpsc::Receiver<Result<(), String>>>,
@@ -152,6 +155,7 @@ impl MpiTransport {
             hosts,
             library,
             parent,
+            silence,
             thread: Mutex::new(Some(thread)),
             end: Mutex::new(end),
         })
@@ -178,7 +182,9 @@ impl MpiTransport {
         if thread.thread().id() == thread::current().id() {
             return Ok(());
         }
-        // MPI itself may not come back, where a rank, a link or the launcher is gone.
+        // MPI itself may not come back, where a rank, a link or the launcher is gone. Messages, the other ranks and MPI have a
+        // time each.
+        let limit = 2 * pulse::grace(self.silence) + GRACE;
         let since = Instant::now();
         loop {
             match lock(&self.end).recv_timeout(LOOK) {
@@ -188,7 +194,7 @@ impl MpiTransport {
                 }
                 Ok(failed) => return failed,
                 Err(_) if pulse::parent() != self.parent => return Err(ORPHANED.to_owned()),
-                Err(RecvTimeoutError::Timeout) if since.elapsed() < 3 * GRACE => {}
+                Err(RecvTimeoutError::Timeout) if since.elapsed() < limit => {}
                 Err(_) => return Err("MPI did not end".to_owned()),
             }
         }

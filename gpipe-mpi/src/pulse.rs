@@ -10,7 +10,7 @@ use crate::session::Calls;
 
 /// The time between two signs of life.
 pub const PULSE: Duration = Duration::from_secs(1);
-/// How long the end waits for the other ranks, and then for MPI.
+/// How long the end waits for MPI, and at least for the other ranks.
 pub const GRACE: Duration = Duration::from_secs(10);
 /// Why a rank ends whose launcher is gone.
 pub const ORPHANED: &str = "the launcher of this process has ended";
@@ -40,7 +40,7 @@ impl Pulse {
     /// How long the end waits for the other ranks: a lost one takes nothing any more, and does not end.
     pub fn grace(&self) -> Duration {
         match self.lost.is_empty() {
-            true => GRACE,
+            true => grace(self.silence),
             false => PULSE,
         }
     }
@@ -79,6 +79,11 @@ impl Pulse {
         }
         Ok(())
     }
+}
+
+/// How long the end waits for ranks of which none is lost: a busy host may keep them from its processors for 10 s.
+pub fn grace(silence: Duration) -> Duration {
+    silence.max(GRACE)
 }
 
 /// The process that started this one, where the system says it.
