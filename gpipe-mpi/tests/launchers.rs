@@ -10,7 +10,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-#[cfg(target_os = "linux")]
 use std::thread;
 use std::time::Duration;
 #[cfg(target_os = "linux")]
@@ -89,6 +88,17 @@ fn launched_by(
     command
 }
 
+/// Checks that a job ends as all of its ranks do: well.
+fn ends_well(mut job: Command, ranks: usize) {
+    let output = job.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && said.matches("ends well").count() == ranks,
+        "{job:?}: {said}{errors}"
+    );
+}
+
 #[test]
 fn every_launcher_passes_messages() {
     let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
@@ -100,16 +110,8 @@ fn every_launcher_passes_messages() {
     let ways = (launchers.iter()).flat_map(|launcher| [(launcher, &[] as _), (launcher, script)]);
     for (launcher, between) in ways {
         let folder = tempfile::tempdir().unwrap();
-        let output = launched_by(between, launcher, folder.path(), RANKS, "a_rank")
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        let ends = said.matches("ends well").count();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success() && ends == RANKS,
-            "{launcher:?}: {said}{errors}"
-        );
+        let command = launched_by(between, launcher, folder.path(), RANKS, "a_rank");
+        ends_well(command, RANKS);
     }
 }
 
@@ -232,15 +234,46 @@ fn a_transport_that_is_dropped_ends_its_thread() {
         let folder = tempfile::tempdir().unwrap();
         let test = "a_rank_that_drops_its_transport";
         let mut command = launched(&launcher, folder.path(), RANKS, test);
-        let output = command.env(DROPS, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        let ends = said.matches("ends well").count();
-        assert!(
-            output.status.success() && ends == RANKS,
-            "{launcher:?}: {said}{errors}"
-        );
+        command.env(DROPS, "1");
+        ends_well(command, RANKS);
     }
+}
+
+/// Set for ranks of which the last one comes late to its end.
+const LATE: &str = "GPIPE_TEST_LATE";
+
+/// Runs in each of these ranks; in a process of its own it does nothing.
+#[test]
+fn a_rank_that_is_late() {
+    let (Some(_), Some(launcher)) = (env::var_os(LATE), Launcher::of_environment()) else {
+        return;
+    };
+    let transport = MpiTransport::start(None, Some(&launcher), Duration::from_secs(60)).unwrap();
+    let world: Arc<World> = World::new(transport);
+    world.share(Parcel::default(), LIMIT).unwrap();
+    if launcher.rank + 1 == launcher.ranks {
+        thread::sleep(Duration::from_secs(12));
+    }
+    world.close().unwrap();
+    println!("rank {} ends well", launcher.rank);
+}
+
+/// A busy host may keep a rank from its processors for more than 10 s.
+#[test]
+fn the_end_waits_for_a_rank_that_is_late() {
+    let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
+        return;
+    };
+    thread::scope(|scope| {
+        for launcher in env::split_paths(&launchers) {
+            scope.spawn(move || {
+                let folder = tempfile::tempdir().unwrap();
+                let mut command = launched(&launcher, folder.path(), RANKS, "a_rank_that_is_late");
+                command.env(LATE, "1");
+                ends_well(command, RANKS);
+            });
+        }
+    });
 }
 
 /// Set for the one rank of a launcher that starts MPI wrongly.
@@ -270,12 +303,7 @@ fn a_wrong_start_is_an_error() {
     for launcher in env::split_paths(&launchers) {
         let folder = tempfile::tempdir().unwrap();
         let mut command = launched(&launcher, folder.path(), 1, "a_rank_that_starts_wrongly");
-        let output = command.env(WRONGLY, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success() && said.contains("ends well"),
-            "{launcher:?}: {said}{errors}"
-        );
+        command.env(WRONGLY, "1");
+        ends_well(command, 1);
     }
 }
