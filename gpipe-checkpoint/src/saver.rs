@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -85,10 +85,10 @@ impl Saver {
     }
 
     /// Begins to write a checkpoint, unless none are kept. Waits for the one before first, and gives
-    /// that.
+    /// that. Where no thread can be started, it writes the checkpoint before it returns.
     ///
     /// # Errors
-    /// [`Error::NotSaved`] for the one before, and then this one is not written either, or if no thread can be started.
+    /// [`Error::NotSaved`] for the one before, and then this one is not written either.
     pub fn save(&mut self, snapshot: Snapshot) -> Result<Option<Saved>> {
         self.0.save(snapshot)
     }
@@ -118,7 +118,12 @@ pub(crate) struct Writer<F> {
     options: SaverOptions,
     identity: Option<Identity>,
     writing: Option<Writing>,
+    /// Bytes of the stack of the thread that writes.
+    stack: usize,
 }
+
+/// What the standard library gives a thread.
+const STACK: usize = 2 << 20;
 
 /// A checkpoint that is being written.
 #[derive(Debug)]
@@ -126,7 +131,16 @@ struct Writing {
     step: u64,
     /// The best evaluation before, which is the best again if this checkpoint is not saved.
     best: Option<Best>,
-    thread: JoinHandle<Result<Saved>>,
+    end: End,
+}
+
+/// How a checkpoint that is being written ends.
+#[derive(Debug)]
+enum End {
+    /// As this thread does.
+    Thread(JoinHandle<Result<Saved>>),
+    /// It has: there was no thread for it.
+    Over(Result<Saved>),
 }
 
 impl<F: Fs + Clone + Send + 'static> Writer<F> {
@@ -137,7 +151,14 @@ impl<F: Fs + Clone + Send + 'static> Writer<F> {
             options,
             identity: None,
             writing: None,
+            stack: STACK,
         }
+    }
+
+    /// A stack that there is no memory for stands for threads that cannot start.
+    #[cfg(test)]
+    pub fn with_stack(&mut self, bytes: usize) {
+        self.stack = bytes;
     }
 
     pub fn best(&self, step: u64, held_out_loss: Option<f64>) -> Option<Best> {
@@ -164,33 +185,55 @@ impl<F: Fs + Clone + Send + 'static> Writer<F> {
         let best = snapshot.state.best.filter(|best| best.loss.is_finite());
         snapshot.state.best = best;
         let step = snapshot.state.step;
-        let (mut fs, home, mut options) =
-            (self.fs.clone(), self.home.clone(), self.options.clone());
+        let mut options = self.options.clone();
         options.best = best;
-        let identity = self.identity.clone();
-        let work = move || write(&mut fs, &home, snapshot, &options, identity.as_ref());
-        let thread = thread::Builder::new().name("gpipe-save".into()).spawn(work);
-        let thread = thread
-            .map_err(|error| not_saved(step, Error::Thread(format!("cannot start: {error}: raise the limit of threads (ulimit -u, or pids of the container)"))))?;
+        let (fs, home, identity) = (self.fs.clone(), self.home.clone(), self.identity.clone());
+        let work = move |snapshot| {
+            let mut fs = fs.clone();
+            write(&mut fs, &home, snapshot, &options, identity.as_ref())
+        };
+        let (hand_over, handed) = mpsc::channel();
+        let of_thread = work.clone();
+        let thread = thread::Builder::new()
+            .name("gpipe-save".into())
+            .stack_size(self.stack);
+        let thread = thread.spawn(move || match handed.recv() {
+            Ok(snapshot) => of_thread(snapshot),
+            Err(_) => Err(Error::Thread("got nothing to write".to_owned())),
+        });
+        let end = match thread {
+            Ok(thread) => {
+                let _ = hand_over.send(snapshot);
+                End::Thread(thread)
+            }
+            // The system has no more threads for this user: training waits.
+            Err(_) => End::Over(work(snapshot)),
+        };
         let best = std::mem::replace(&mut self.options.best, best);
-        self.writing = Some(Writing { step, best, thread });
+        self.writing = Some(Writing { step, best, end });
         Ok(before)
     }
 
     pub fn poll(&mut self) -> Result<Option<Saved>> {
         match &self.writing {
-            Some(writing) if writing.thread.is_finished() => self.finish(),
-            _ => Ok(None),
+            Some(Writing {
+                end: End::Thread(thread),
+                ..
+            }) if !thread.is_finished() => Ok(None),
+            _ => self.finish(),
         }
     }
 
     pub fn finish(&mut self) -> Result<Option<Saved>> {
-        let Some(Writing { step, best, thread }) = self.writing.take() else {
+        let Some(Writing { step, best, end }) = self.writing.take() else {
             return Ok(None);
         };
-        let saved = thread
-            .join()
-            .unwrap_or_else(|_| Err(Error::Thread("panicked".to_owned())));
+        let saved = match end {
+            End::Thread(thread) => thread
+                .join()
+                .unwrap_or_else(|_| Err(Error::Thread("panicked".to_owned()))),
+            End::Over(saved) => saved,
+        };
         if saved.is_err() {
             self.options.best = best;
         }
@@ -201,8 +244,12 @@ impl<F: Fs + Clone + Send + 'static> Writer<F> {
 impl<F> Drop for Writer<F> {
     /// However a run ends, it does not cut off the checkpoint that is being written.
     fn drop(&mut self) {
-        if let Some(writing) = self.writing.take() {
-            let _ = writing.thread.join();
+        if let Some(Writing {
+            end: End::Thread(thread),
+            ..
+        }) = self.writing.take()
+        {
+            let _ = thread.join();
         }
     }
 }

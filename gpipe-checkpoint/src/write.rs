@@ -179,12 +179,22 @@ fn make_way<F: Fs>(fs: &mut F, home: &Path, step: u64) -> Result<Option<PathBuf>
     }
 }
 
+/// Makes a folder, and that around it again if it was moved away or removed while a run trained: what the run has learned
+/// is to be saved.
 fn make_home<F: Fs>(fs: &mut F, home: &Path) -> Result<(), Failure> {
-    match retry(|| fs.create_dir(home)) {
+    let above = home.parent().filter(|above| !above.as_os_str().is_empty());
+    let mut made = retry(|| fs.create_dir(home));
+    if let (Err(error), Some(above)) = (&made, above)
+        && error.kind() == ErrorKind::NotFound
+    {
+        make_home(fs, above)?;
+        made = retry(|| fs.create_dir(home));
+    }
+    match made {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
         made => made.map_err(Failure::to("make", home))?,
     }
-    let above = home.parent().unwrap_or(home);
+    let above = above.unwrap_or(Path::new("."));
     retry(|| fs.sync_dir(above)).map_err(Failure::to("sync", above))
 }
 

@@ -3,7 +3,7 @@
 //! | signal | sent by | effect |
 //! |---|---|---|
 //! | SIGINT, SIGTERM | Ctrl-C, `kill`, schedulers | stop; the second of them ends the program at once |
-//! | SIGHUP, SIGUSR1 | a terminal that closes, schedulers | stop; ignored where `nohup` said so |
+//! | SIGHUP, SIGUSR1, SIGUSR2 | a terminal that closes, schedulers | stop; ignored where `nohup` said so |
 //! | SIGXCPU | `ulimit -t` | stop |
 //! | SIGXFSZ | a file larger than `ulimit -f` | none: the write fails with an error |
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(unix)]
-use signal_hook::consts::{SIGHUP, SIGUSR1, SIGXCPU, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -38,7 +38,7 @@ impl Signals {
             flag::register(signal, stop.clone()).map_err(Fail::run)?;
         }
         #[cfg(unix)]
-        for signal in [SIGHUP, SIGUSR1, SIGXCPU] {
+        for signal in [SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU] {
             if ignored() >> (signal - 1) & 1 == 0 {
                 flag::register(signal, stop.clone()).map_err(Fail::run)?;
             }

@@ -134,6 +134,27 @@ fn an_error_of_the_writer_names_the_step_and_the_next_save_works() {
 }
 
 #[test]
+fn the_folder_of_a_run_that_was_moved_away_is_made_again() {
+    let (disk, mut run) = (MemoryDisk::new(&["/elsewhere"]), ConstantRun::new());
+    let mut saver = saver(&disk, 2);
+    saver.save(run.snapshot(state(1, None))).unwrap();
+    assert_eq!(saver.finish().unwrap().unwrap().step, 1);
+    assert_eq!(disk.list(home()).unwrap(), ["latest", "step-00000001"]);
+}
+
+#[test]
+fn without_a_thread_it_is_written_before_training_goes_on() {
+    let (disk, mut run) = (MemoryDisk::new(&["/run"]), ConstantRun::new());
+    let mut saver = saver(&disk, 2);
+    saver.with_stack(1 << 60);
+    saver.save(run.snapshot(state(1, None))).unwrap();
+    let names = disk.list(home()).unwrap();
+    assert_eq!(names, ["latest", "step-00000001"]);
+    assert_eq!(saver.poll().unwrap().unwrap().step, 1);
+    assert!(saver.finish().unwrap().is_none());
+}
+
+#[test]
 fn the_best_stays_although_it_is_old() {
     let (disk, mut run) = (MemoryDisk::new(&["/run"]), ConstantRun::new());
     let mut saver = saver(&disk, 1);

@@ -9,10 +9,10 @@ pub struct Workers {
     /// Number of stages [default: that of the run, or 4]
     #[arg(long, value_name = "K")]
     pub stages: Option<String>,
-    /// Workers, such as cpu*4 or cpu,cpu; a bare name is repeated for every stage
+    /// Workers, such as cpu*4 or cpu,cpu; a bare name is repeated for every stage of --stages
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
-    /// Rule for cutting layers into stages: balance, histogram, or sizes such as 3,3,4,2
+    /// Rule for cutting layers into stages: balance, histogram, or sizes such as 3,3,4,1
     #[arg(long, value_name = "RULE")]
     pub partition: Option<String>,
     /// CPU threads, shared by the busy stages [default: one per core]
@@ -81,7 +81,7 @@ pub struct Settings {
     /// Number of stages [default: one for each listed worker, or 4]
     #[arg(long, value_name = "K", help_heading = "Pipeline")]
     pub stages: Option<String>,
-    /// Workers, such as cpu*4 or cpu,cpu; a bare name is repeated for every stage
+    /// Workers, such as cpu*4 or cpu,cpu; a bare name is repeated for every stage of --stages
     #[arg(long, value_name = "LIST", help_heading = "Pipeline")]
     pub devices: Option<String>,
     /// Micro-batches per batch; their sizes differ by at most one sample
@@ -116,7 +116,7 @@ pub struct Settings {
     #[arg(long, value_name = "NAME", help_heading = "Pipeline")]
     pub schedule: Option<String>,
     /// Rule for cutting layers into stages: balance (the best), histogram (Lingvo's rule), or sizes such
-    /// as 3,3,4,2 [default: balance]
+    /// as 3,3,4,1 [default: balance]
     #[arg(long, value_name = "RULE", help_heading = "Pipeline")]
     pub partition: Option<String>,
     /// Cost model of layers: complete (all FLOPs), time (FLOPs and bytes of memory), time:N (with N FLOPs in

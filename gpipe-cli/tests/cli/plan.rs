@@ -282,6 +282,12 @@ fn layers_are_measured_once_and_the_profile_is_used() {
         text.contains("by the layers in runs/profile.json"),
         "{text}"
     );
+    // It says nothing about GPUs.
+    let text = stdout(&small(folder.path(), "plan", &["--devices", "cuda:h200*2"]));
+    assert!(
+        text.contains("H200") && !text.contains("profile.json"),
+        "{text}"
+    );
     // One of another machine is not, and that is said.
     let mut foreign = profile;
     foreign["processor"] = "another one".into();

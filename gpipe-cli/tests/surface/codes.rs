@@ -219,7 +219,7 @@ mod unix {
 
     #[test]
     fn signals_stop_it_with_130_and_a_checkpoint() {
-        for signal in ["-INT", "-TERM", "-HUP", "-USR1"] {
+        for signal in ["-INT", "-TERM", "-HUP", "-USR1", "-USR2"] {
             let folder = tempfile::tempdir().unwrap();
             let mut child = start(folder.path(), Stdio::piped());
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

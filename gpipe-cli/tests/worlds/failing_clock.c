@@ -1,4 +1,4 @@
-/* A clock that fails: once after SIGUSR2, for the threads of the program whose name GPIPE_CLOCKLESS matches. The
+/* A clock that fails: once after SIGURG, for the threads of the program whose name GPIPE_CLOCKLESS matches. The
  * standard library of Rust panics there. To be loaded before the C library (LD_PRELOAD). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ __attribute__((constructor)) static void start(void) {
     Dl_info of;
     threads = getenv("GPIPE_CLOCKLESS");
     if (dladdr((void *)getauxval(AT_ENTRY), &of)) program = of.dli_fbase;
-    if (threads) signal(SIGUSR2, begin_to_fail);
+    if (threads) signal(SIGURG, begin_to_fail);
 }
 
 /* Whether the program itself asks, not a library of it, in one of the threads. */

@@ -73,7 +73,7 @@ impl Place {
 
     fn fail(&self, kind: &str, process: u32) {
         match kind {
-            "panic" => send("USR2", process),
+            "panic" => send("URG", process),
             "error" => {
                 let whole = self.folder.join(PICTURE);
                 fs::copy(&whole, self.outside.join("whole.png")).expect("a copy");

@@ -10,13 +10,15 @@ use gpipe_files::Links;
 use super::names::{CONFIG, EVENTS, LOG, RUN, STARTING, TIMELINE, TRACE, is_until};
 use crate::tensorboard::is_event_file;
 
-/// Whether a folder is empty, or a run's by a mark that no other program leaves: files may be called
+/// Whether a folder is empty but for a lock, or a run's by a mark that no other program leaves: files may be called
 /// `config.toml` and `log.txt` anywhere.
 pub(crate) fn is_replaceable(folder: &Path) -> io::Result<bool> {
     let mut is_empty = true;
     for entry in fs::read_dir(folder)? {
-        is_empty = false;
-        if is_event_file(&entry?.file_name().to_string_lossy()) {
+        let name = entry?.file_name();
+        // A run that could not even begin may leave the file behind that says who writes the folder.
+        is_empty &= name == ".lock";
+        if is_event_file(&name.to_string_lossy()) {
             return Ok(true);
         }
     }

@@ -303,6 +303,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         NewRun::at(path, true).unwrap();
+        fs::write(path.join(".lock"), "").unwrap();
+        NewRun::at(path, false).unwrap();
         fs::create_dir(path.join("checkpoints")).unwrap();
         for name in [CONFIG, LOG, EVENTS, TIMELINE, RUN, "checkpoints/latest"] {
             fs::write(path.join(name), "{\"mine\": 1}\n").unwrap();

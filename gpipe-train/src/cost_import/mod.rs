@@ -8,6 +8,8 @@ mod settings;
 
 use std::path::Path;
 
+use gpipe_files::{Links, read_capped};
+
 pub use argument::{WholeCosts, parse_list, read_argument, whole};
 pub use cost_file::CostFile;
 pub use settings::check_settings;
@@ -20,21 +22,15 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Reads a cost file: JSON if it begins with `{`, else a PipeDream profile.
 ///
 /// # Errors
-/// [`Error::Invalid`] for a file that cannot be read, is not a regular file of at most 1 GiB, is in
-/// neither format, or has no layers.
+/// [`Error::Input`] for a file that cannot be read or is not a regular file of at most 1 GiB, and [`Error::Invalid`] for one
+/// that is in neither format or has no layers.
 pub fn read(path: &Path) -> Result<CostFile> {
     let file = path.display();
     let fault = |fault: &dyn std::fmt::Display| Error::invalid(format!("{file}: {fault}"));
-    let unread = |error: std::io::Error| {
-        fault(&format!(
-            "{error}: name a file that can be read, or whole numbers such as 10,40,30"
-        ))
-    };
-    let about = std::fs::metadata(path).map_err(unread)?;
-    if !about.is_file() || about.len() > MOST_BYTES {
-        return Err(fault(&"name a regular file of at most 1 GiB"));
-    }
-    let text = std::fs::read_to_string(path).map_err(unread)?;
+    let mend = "name a file that can be read, or whole numbers such as 10,40,30";
+    let bytes = read_capped(path, MOST_BYTES, Links::Followed, mend);
+    let bytes = bytes.map_err(|error| Error::input(error.with_mend(mend)))?;
+    let text = String::from_utf8(bytes).map_err(|_| fault(&format!("it is not UTF-8: {mend}")))?;
     let read = match text.trim_start().starts_with('{') {
         true => json::parse(&text),
         false => pipedream::parse(&text),

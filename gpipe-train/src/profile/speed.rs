@@ -81,12 +81,17 @@ impl Speed {
         let layers = setup::layers(config)?;
         let kinds = Kinds::of(&layers, *config.run.dtype, setup::input(config))?;
         let here = Profile::here(config);
-        let found = file::read(path, &here);
         let devices = &config.pipeline.devices;
         let workers = usize::try_from(devices.workers()).unwrap_or(usize::MAX);
         let devices = devices.of_workers(workers.min(1 << 16));
+        // A profile is one of processors.
+        let is_for_others = devices.iter().any(|&id| id != DeviceId::Cpu);
+        let found = match is_for_others {
+            true => Ok(None),
+            false => file::read(path, &here),
+        };
         if measure {
-            if devices.iter().any(|&id| id != DeviceId::Cpu) {
+            if is_for_others {
                 return Err(Error::invalid(
                     "--profile measures processors only: leave it out, or use `pipeline.devices = cpu`",
                 ));

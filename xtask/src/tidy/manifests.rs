@@ -33,7 +33,6 @@ const ARROWS: [(&str, &[&str]); 14] = [
         &[
             "gpipe-partition",
             "gpipe-sched",
-            "gpipe-mpi",
             "gpipe-layers",
             "gpipe-tensor",
             "gpipe-remat",
