@@ -64,7 +64,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
         schedule::run(shell, flags)?;
     }
     if asked("training") {
-        training::run(shell, flags)?;
+        training::run(shell, root, flags)?;
     }
     if asked("sizes") {
         sizes::run(shell, flags)?;

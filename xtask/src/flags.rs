@@ -127,10 +127,8 @@ xflags::xflags! {
             optional --rounds n: usize
             /// Measured steps a run, after two that warm up; 6 if not given, 4 for sizes and images, 2 after one for plan.
             optional --steps n: usize
-            /// A folder with single.py and pipelining.py: PyTorch takes its turns
-            /// in every round.
-            optional --peers dir: PathBuf
-            /// The Python that runs it; python3 if not given.
+            /// The Python whose PyTorch takes its turns in every round. If not given, training measures gpipe alone;
+            /// images, llama and ranks take python3.
             optional --python path: PathBuf
         }
     }

@@ -165,7 +165,6 @@ mod tests {
             milliseconds: None,
             markdown: false,
             baseline: None,
-            peers: None,
             python: None,
         }
     }

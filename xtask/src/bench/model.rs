@@ -22,18 +22,15 @@ pub struct Shape {
 
 /// The sizes that turn seconds into rates.
 pub struct Model {
-    /// Its name for gpipe.
+    /// Its name for gpipe and for `pytorch.py`.
     pub name: &'static str,
-    /// Its name for the peers.
-    pub peer: &'static str,
     pub shape: Shape,
 }
 
-/// Configurations tiny, A and B of the peers.
+/// In the order of their size; `pytorch.py` has the same.
 pub const MODELS: [Model; 3] = [
     Model {
         name: "bench-tiny",
-        peer: "tiny",
         shape: Shape {
             batch: 32,
             sequence: 32,
@@ -45,7 +42,6 @@ pub const MODELS: [Model; 3] = [
     },
     Model {
         name: "bench-a",
-        peer: "A",
         shape: Shape {
             batch: 32,
             sequence: 128,
@@ -57,7 +53,6 @@ pub const MODELS: [Model; 3] = [
     },
     Model {
         name: "bench-b",
-        peer: "B",
         shape: Shape {
             batch: 16,
             sequence: 256,
@@ -75,7 +70,7 @@ impl Shape {
         self.batch * self.sequence
     }
 
-    /// FLOPs of a step as the peers count them: three times the forward pass's matrix products,
+    /// FLOPs of a step, counted as is usual: three times the forward pass's matrix products,
     /// attention in full. Recomputation is not counted, so it shows as a lower rate.
     pub fn flops(&self) -> u64 {
         self.linear_flops() + self.attention_flops()
@@ -116,12 +111,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flops_are_counted_as_the_peers_count_them() {
+    fn flops_are_three_times_the_products_of_the_forward_pass() {
         // 3 · (2·n·(12·d²·L + d·V) + L·4·n·T·d) with n = B·T.
         let (n, d, layers, sequence, vocabulary) = (32 * 128, 256, 8, 128, 256);
-        let peers =
+        let products =
             3 * (2 * n * (12 * d * d * layers + d * vocabulary) + layers * 4 * n * sequence * d);
-        assert_eq!(MODELS[1].shape.flops(), peers);
+        assert_eq!(MODELS[1].shape.flops(), products);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! PyTorch's turn: scripts outside this repository that print one JSON object a line.
+//! PyTorch's turn: a script that prints one JSON object a line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -8,33 +8,37 @@ use xshell::{Shell, cmd};
 
 use super::calm;
 use super::configuration::Configuration;
-use super::runs::{Run, WARM_UP};
+use super::runs::Run;
 
-/// How to run `single.py` and `pipelining.py`.
-pub struct Peer {
-    /// Their folder.
-    pub folder: PathBuf,
-    /// The interpreter.
-    pub python: PathBuf,
-    /// Its name for the model.
-    pub config: &'static str,
+const SCRIPT: &str = "xtask/src/bench/pytorch.py";
+
+/// How to run the script.
+pub struct Peer<'a> {
+    script: PathBuf,
+    python: &'a Path,
+    model: &'a str,
 }
 
-impl Peer {
+impl<'a> Peer<'a> {
+    /// The script in this source tree, on the model of this name.
+    pub fn new(root: &Path, python: &'a Path, model: &'a str) -> Self {
+        Self {
+            script: root.join(SCRIPT),
+            python,
+            model,
+        }
+    }
+
     /// One run in one process, without micro-batches: the median of its steps.
     pub fn single(&self, shell: &Shell, threads: usize, steps: usize) -> anyhow::Result<Run> {
-        let (threads, steps) = (threads.to_string(), steps.to_string());
-        let Self { python, config, .. } = self;
-        let _folder = shell.push_dir(&self.folder);
-        let command = cmd!(
-            shell,
-            "{python} single.py --config {config} --threads {threads} --steps {steps}"
-        );
-        let command = command.quiet();
-        let (output, others) = calm::measure(|| Ok(command.read()?))?;
-        let mut run = results(&output)?.swap_remove(0).1;
-        run.others = others;
-        Ok(run)
+        let threads = threads.to_string();
+        self.run_one(shell, "single", &["--threads", &threads], steps)
+    }
+
+    /// One run of replicas by DistributedDataParallel, in processes of one thread.
+    pub fn replicated(&self, shell: &Shell, processes: usize, steps: usize) -> anyhow::Result<Run> {
+        let processes = processes.to_string();
+        self.run_one(shell, "replicated", &["--processes", &processes], steps)
     }
 
     /// Whether `torch.distributed.pipelining` can do the same.
@@ -85,45 +89,74 @@ impl Peer {
             .iter()
             .map(|configuration| configuration.micro_batches.to_string())
             .collect();
-        let (micro_batches, stages) = (listed.join(","), first.stages.to_string());
-        let threads = Self::threads_of_stage(first, threads).to_string();
-        let (steps, warm_up) = (steps.to_string(), WARM_UP.to_string());
         let checkpoint = match first.remat.as_str() {
             "stage" => "always",
             _ => "never",
         };
-        let schedule = &first.schedule;
-        let Self { python, config, .. } = self;
-        let _folder = shell.push_dir(&self.folder);
-        let command = cmd!(
-            shell,
-            "{python} pipelining.py --config {config} --threads {threads} --stages {stages}
-             --schedule {schedule} --microbatches {micro_batches} --checkpoint {checkpoint}
-             --steps {steps} --warmup {warm_up}"
-        );
-        let command = command.quiet();
-        let (output, others) = calm::measure(|| Ok(command.read()?))?;
-        let found = results(&output)?;
+        let threads = Self::threads_of_stage(first, threads).to_string();
+        let arguments = [
+            ("--threads", threads.as_str()),
+            ("--stages", &first.stages.to_string()),
+            ("--schedule", &first.schedule),
+            ("--micro-batches", &listed.join(",")),
+            ("--checkpoint", checkpoint),
+        ];
+        let arguments = arguments.map(|(flag, value)| [flag, value]);
+        let found = self.run(shell, "pipelined", arguments.as_flattened(), steps)?;
         let of = |configuration: &&Configuration| {
             let micro_batches = configuration.micro_batches as u64;
             let run = found.iter().find(|(parts, _)| *parts == micro_batches);
-            let run = run.with_context(|| format!("pipelining.py left out {configuration}"))?;
-            Ok(Run {
-                others,
-                ..run.1.clone()
-            })
+            let run = run.with_context(|| format!("{SCRIPT} left out {configuration}"))?;
+            Ok(run.1.clone())
         };
         alike.iter().map(of).collect()
     }
+
+    fn run_one(
+        &self,
+        shell: &Shell,
+        mode: &str,
+        arguments: &[&str],
+        steps: usize,
+    ) -> anyhow::Result<Run> {
+        Ok(self.run(shell, mode, arguments, steps)?.swap_remove(0).1)
+    }
+
+    /// Runs the script: see [`results`].
+    fn run(
+        &self,
+        shell: &Shell,
+        mode: &str,
+        arguments: &[&str],
+        steps: usize,
+    ) -> anyhow::Result<Vec<(u64, Run)>> {
+        let Self {
+            script,
+            python,
+            model,
+        } = self;
+        let steps = steps.to_string();
+        let command = cmd!(
+            shell,
+            "{python} {script} {mode} --model {model} --steps {steps} {arguments...}"
+        );
+        let command = command.quiet();
+        let (output, others) = calm::measure(|| Ok(command.read()?))?;
+        let mut found = results(&output)?;
+        found.iter_mut().for_each(|(_, run)| run.others = others);
+        Ok(found)
+    }
 }
 
-/// The micro-batches and the median of each JSON line of a script's output; there is at least one.
+/// The micro-batches and the median of each JSON line of the script's output; there is at least one.
 fn results(output: &str) -> anyhow::Result<Vec<(u64, Run)>> {
     let mut found = Vec::new();
     for line in output.lines().filter(|line| line.starts_with('{')) {
-        let result: Value = serde_json::from_str(line).context("a JSON line of a script")?;
+        let result: Value =
+            serde_json::from_str(line).with_context(|| format!("a JSON line of {SCRIPT}"))?;
         let milliseconds = |key: &str| result[key].as_f64();
-        let median = milliseconds("median_ms").context("a script reported no median_ms")?;
+        let median =
+            milliseconds("median_ms").with_context(|| format!("{SCRIPT} reported no median_ms"))?;
         let run = Run {
             seconds: vec![median / 1e3],
             cpu_seconds: Vec::from_iter(milliseconds("cpu_min_ms").map(|time| time / 1e3)),
@@ -131,7 +164,7 @@ fn results(output: &str) -> anyhow::Result<Vec<(u64, Run)>> {
         };
         found.push((result["microbatches"].as_u64().unwrap_or(1), run));
     }
-    anyhow::ensure!(!found.is_empty(), "a script printed no JSON line");
+    anyhow::ensure!(!found.is_empty(), "{SCRIPT} printed no JSON line");
     Ok(found)
 }
 
@@ -142,7 +175,7 @@ mod tests {
     #[test]
     fn every_json_line_counts() {
         let output = "loading\n{\"median_ms\": 9.0, \"microbatches\": 4, \"cpu_min_ms\": 17}\n\
-                      {\"peer\": \"torch\", \"median_ms\": 1250.5}\nbye\n";
+                      {\"median_ms\": 1250.5, \"losses\": [5.5]}\nbye\n";
         let found = results(output).unwrap();
         let counts: Vec<u64> = found.iter().map(|(count, _)| *count).collect();
         assert_eq!(counts, [4, 1]);

@@ -1,6 +1,7 @@
 //! Whole runs of the program, in turns, so that a busy minute falls on all of them.
 
 use std::ops::Range;
+use std::path::Path;
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -16,11 +17,11 @@ use super::peer::Peer;
 use super::report::Report;
 use super::runs::{self, Run};
 use super::summary::Summary;
-use super::turns::Took;
+use super::turns::{self, Took};
 use crate::flags::Bench;
 
 /// Measures every configuration and prints what came out.
-pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
+pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     let name = flags.model.as_deref().unwrap_or("bench-a");
     let model = MODELS.iter().find(|model| model.name == name);
     let model = model.with_context(|| {
@@ -34,11 +35,9 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
         "threads, rounds and steps must be at least 1"
     );
     let configurations = configurations(flags)?;
-    let peer = flags.peers.clone().map(|folder| Peer {
-        folder,
-        python: flags.python.clone().unwrap_or_else(|| "python3".into()),
-        config: model.peer,
-    });
+    let python = flags.python.as_deref();
+    let python = python.filter(|python| turns::has_modules(shell, python, &["torch"], "training"));
+    let peer = python.map(|python| Peer::new(root, python, model.name));
     if peer.is_some() {
         let uneven = configurations
             .iter()
@@ -145,7 +144,7 @@ struct Theirs {
 
 impl Theirs {
     fn measure(
-        peer: &Peer,
+        peer: &Peer<'_>,
         shell: &Shell,
         alike: &[Configuration],
         threads: usize,

@@ -3,18 +3,16 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
-use xshell::{Shell, cmd};
+use xshell::Shell;
 
-use crate::bench::calm::{self, Others};
-use crate::bench::runs::{self, Run};
+use crate::bench::calm::Others;
+use crate::bench::peer::Peer;
+use crate::bench::runs;
 use crate::bench::table::table;
 use crate::bench::turns::{self, Took, median};
 use crate::flags::Bench;
 
-/// PyTorch's side.
-const SCRIPT: &str = "xtask/src/bench/ranks/ddp.py";
 const REPLICAS: usize = 2;
 
 /// Measures under every launcher, in turns with PyTorch, and prints a table.
@@ -25,16 +23,10 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench, launchers: &[&str]) -> any
         return Ok(());
     }
     let model = flags.model.as_deref().unwrap_or("bench-a");
-    let script = root.join(SCRIPT);
+    let peer = Peer::new(root, &python, model);
     let torch = |processes: usize| -> anyhow::Result<(f64, Others)> {
-        let [processes, steps] = [processes, steps].map(|n| n.to_string());
-        let command = cmd!(
-            shell,
-            "{python} {script} --model {model} --processes {processes} --steps {steps}"
-        );
-        let command = command.quiet();
-        let (output, others) = calm::measure(|| Ok(command.read()?))?;
-        Ok((Took::wall_of(&steps_of(&output)?)?, others))
+        let run = peer.replicated(shell, processes, steps)?;
+        Ok((Took::wall_of(&run)?, run.others))
     };
     let gpipe = |launcher: Option<&str>| -> anyhow::Result<(f64, Others)> {
         let before = launcher.map(|launcher| vec![launcher, "-np", "2"]);
@@ -121,18 +113,6 @@ fn arguments(model: &str, is_replicated: bool) -> Vec<String> {
     flags.into_iter().map(str::to_owned).collect()
 }
 
-/// The times of the script's JSON line.
-fn steps_of(output: &str) -> anyhow::Result<Run> {
-    let line = output.lines().find(|line| line.starts_with('{'));
-    let result: Value =
-        serde_json::from_str(line.unwrap_or_default()).context("the JSON line of ddp.py")?;
-    let times = result["seconds"].as_array().into_iter().flatten();
-    Ok(Run {
-        seconds: times.filter_map(Value::as_f64).collect(),
-        ..Run::default()
-    })
-}
-
 fn medians(rounds: &[Round]) -> ([Option<f64>; 4], [Option<[f64; 3]>; 3]) {
     let seconds = [0, 1, 2, 3];
     let ratios = [0, 1, 2];
@@ -217,12 +197,5 @@ mod tests {
         );
         let line = line("bench-a", "mpirun", &rounds);
         assert_eq!(line["ratio_of_ratios"], json!([1.2, 1.0, 1.2]));
-    }
-
-    #[test]
-    fn the_script_prints_one_line() {
-        let run = steps_of("gloo says\n{\"seconds\": [1.5, 2.0]}\n").unwrap();
-        assert_eq!(run.seconds, [1.5, 2.0]);
-        assert!(steps_of("gloo says").is_err());
     }
 }
