@@ -304,7 +304,7 @@ mod tests {
         let path = folder.path();
         NewRun::at(path, true).unwrap();
         fs::write(path.join(".lock"), "").unwrap();
-        NewRun::at(path, false).unwrap();
+        NewRun::at(path, true).unwrap();
         fs::create_dir(path.join("checkpoints")).unwrap();
         for name in [CONFIG, LOG, EVENTS, TIMELINE, RUN, "checkpoints/latest"] {
             fs::write(path.join(name), "{\"mine\": 1}\n").unwrap();
