@@ -7,8 +7,8 @@
 //! | SIGXCPU | `ulimit -t` | stop |
 //! | SIGXFSZ | a file larger than `ulimit -f` | none: the write fails with an error |
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 
 #[cfg(unix)]
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ};
@@ -17,39 +17,36 @@ use signal_hook::flag;
 
 use crate::fail::{Fail, Result, STOPPED};
 
-/// The flag set by the first signal.
-pub struct Signals(Arc<AtomicBool>);
+/// Set by the first signal, once there are handlers.
+static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-impl Signals {
-    /// Installs the signal handlers.
-    ///
-    /// # Errors
-    /// [`Fail::Run`] if a handler cannot be installed.
-    pub fn install() -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        // Terminals and schedulers may send several hang-ups, and one before SIGTERM: only a second
-        // SIGINT or SIGTERM is a user who will not wait.
-        let was_asked = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag unset, and sets it.
-            flag::register_conditional_shutdown(signal, STOPPED.into(), was_asked.clone())
-                .map_err(Fail::run)?;
-            flag::register(signal, was_asked.clone()).map_err(Fail::run)?;
-            flag::register(signal, stop.clone()).map_err(Fail::run)?;
-        }
-        #[cfg(unix)]
-        for signal in [SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU] {
-            if ignored() >> (signal - 1) & 1 == 0 {
-                flag::register(signal, stop.clone()).map_err(Fail::run)?;
-            }
-        }
-        Ok(Self(stop))
-    }
+/// Whether a stop was requested.
+pub fn stop() -> &'static AtomicBool {
+    &STOP
+}
 
-    /// Whether a stop was requested.
-    pub fn should_stop(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+/// Installs the signal handlers.
+///
+/// # Errors
+/// [`Fail::Run`] if a handler cannot be installed.
+pub fn install() -> Result<()> {
+    // Terminals and schedulers may send several hang-ups, and one before SIGTERM: only a second
+    // SIGINT or SIGTERM is a user who will not wait.
+    let was_asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag unset, and sets it.
+        flag::register_conditional_shutdown(signal, STOPPED.into(), was_asked.clone())
+            .map_err(Fail::run)?;
+        flag::register(signal, was_asked.clone()).map_err(Fail::run)?;
+        flag::register(signal, STOP.clone()).map_err(Fail::run)?;
     }
+    #[cfg(unix)]
+    for signal in [SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU] {
+        if ignored() >> (signal - 1) & 1 == 0 {
+            flag::register(signal, STOP.clone()).map_err(Fail::run)?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes a write beyond `ulimit -f` an error, where the signal would end the program. Without a handler

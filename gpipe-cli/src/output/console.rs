@@ -6,9 +6,10 @@ use gpipe_report::Event;
 use gpipe_train::ProgressSink;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::messages::{harmless, is_silent, tell, warn};
+use super::messages::{harmless, has_room, is_silent, tell, warn};
 use crate::args::OutputArgs;
 use crate::fail::{Fail, Result, with_flags};
+use crate::signals;
 
 /// Columns where stdout is not a terminal.
 const DEFAULT_WIDTH: usize = 80;
@@ -22,7 +23,7 @@ pub fn print(text: &str) -> Result<()> {
 }
 
 fn write_out(text: &str) -> io::Result<()> {
-    if is_silent() {
+    if is_silent() || !gpipe_train::has_room(io::stdout(), signals::stop()) {
         return Ok(());
     }
     let mut stdout = anstream::stdout().lock();
@@ -69,18 +70,29 @@ impl Console {
 
     /// Prints a message.
     pub fn say(&self, text: &str) {
-        if !self.output.quiet {
+        if !self.output.quiet && has_room() {
             self.bar.suspend(|| tell(text));
         }
     }
 
     /// Prints a warning.
     pub fn warn(&self, text: &str) {
-        self.bar.suspend(|| warn(text));
+        if has_room() {
+            self.bar.suspend(|| warn(text));
+        }
+    }
+
+    fn clear_bar(&self) {
+        if has_room() {
+            self.bar.finish_and_clear();
+        }
     }
 
     /// Shows the line of a step in the bar, and at intervals as a permanent line.
     fn show_step(&self, step: u64, line: &str) {
+        if self.output.quiet || !has_room() {
+            return;
+        }
         self.bar.set_message(line.to_owned());
         self.bar.set_position(step);
         if step.is_multiple_of(self.every) || step == 1 || step == self.steps {
@@ -113,7 +125,7 @@ impl ProgressSink for Console {
     }
 
     fn summary(&mut self, text: &str) {
-        self.bar.finish_and_clear();
+        self.clear_bar();
         match (self.output.quiet, self.output.json) {
             (true, _) => {}
             (false, true) => self.say(text),
@@ -130,6 +142,6 @@ impl ProgressSink for Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        self.clear_bar();
     }
 }

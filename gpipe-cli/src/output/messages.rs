@@ -1,6 +1,6 @@
 //! Messages on stderr, which no work depends on.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use gpipe_train::printable;
 
 use super::style;
+use crate::signals;
 
 /// Whether another rank of the run speaks for this one.
 static SILENT: AtomicBool = AtomicBool::new(false);
@@ -23,9 +24,14 @@ pub fn is_silent() -> bool {
     SILENT.load(Ordering::Relaxed)
 }
 
+/// Waits until stderr has room for a line; `false` if a stop is requested first.
+pub fn has_room() -> bool {
+    gpipe_train::has_room(io::stderr(), signals::stop())
+}
+
 /// Prints a message of one or more lines to stderr. Where nobody can read it, work goes on.
 pub fn tell(text: &str) {
-    if is_silent() {
+    if is_silent() || !has_room() {
         return;
     }
     let _ = writeln!(anstream::stderr().lock(), "{}", harmless(text.trim_end()));

@@ -201,8 +201,10 @@ fn a_run_that_diverges_fails_with_1() {
 mod unix {
     //! Signals, and readers that go away.
 
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, Write as _, pipe};
     use std::process::{Child, Command, Stdio};
+    use std::thread;
+    use std::time::{Duration, Instant};
 
     use super::super::{TINY, ignored_signals};
     use super::Path;
@@ -230,6 +232,49 @@ mod unix {
             let last = lines.map(Result::unwrap).last().expect("a last line");
             assert!(last.contains("\"kind\":\"save\""), "{last}");
             assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
+        }
+    }
+
+    /// A terminal that Ctrl-S has stopped does the same.
+    #[test]
+    fn a_reader_that_does_not_read_keeps_no_run_from_saving() {
+        for flags in [&["--json", "-q"][..], &["-v"]] {
+            let folder = tempfile::tempdir().unwrap();
+            let (reader, mut writer) = pipe().unwrap();
+            let mut command = Command::new(assert_cmd::cargo::cargo_bin("gpipe"));
+            command.current_dir(folder.path()).arg("train").args(TINY);
+            command
+                .args(["--steps", "1000000", "--out", "run"])
+                .args(flags);
+            command.stdout(writer.try_clone().unwrap());
+            command.stderr(writer.try_clone().unwrap());
+            // More than a pipe holds.
+            let fill = thread::spawn(move || writer.write_all(&[b'\n'; 1 << 21]));
+            ignored_signals::are_not_inherited();
+            let mut child = command.spawn().expect("the binary runs");
+            drop(command);
+            let since = Instant::now();
+            while !folder.path().join("run/events.jsonl").exists() {
+                assert!(since.elapsed() < Duration::from_secs(60));
+                thread::sleep(Duration::from_millis(10));
+            }
+            thread::sleep(Duration::from_millis(500));
+            let kill = ["-TERM", &child.id().to_string()];
+            assert!(Command::new("kill").args(kill).status().unwrap().success());
+            let code = loop {
+                if let Some(code) = child.try_wait().unwrap() {
+                    break code.code();
+                }
+                let is_late = since.elapsed() > Duration::from_secs(120);
+                if is_late {
+                    child.kill().unwrap();
+                }
+                thread::sleep(Duration::from_millis(10));
+            };
+            assert_eq!(code, Some(130), "{flags:?}");
+            assert!(folder.path().join("run/checkpoints/latest").exists());
+            drop(reader);
+            assert!(fill.join().unwrap().is_err());
         }
     }
 
