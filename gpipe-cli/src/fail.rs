@@ -7,9 +7,7 @@ use gpipe_train::{Error, printable};
 
 use crate::args::{flag_for, flag_of};
 use crate::output::{style, tell};
-
-/// The exit code of a run stopped by a signal, whichever: 128 plus the number of SIGINT, as in shells.
-pub const STOPPED: u8 = 130;
+use crate::signals::STOPPED;
 
 /// The failure of a command, by exit code.
 #[derive(Debug)]

@@ -11,10 +11,12 @@ mod ranks;
 mod signals;
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
+use gpipe_train::Overrides;
 
 use args::{Args, Color, Command, LaunchedArgs, key_of, set_command};
 use fail::{Fail, Result};
@@ -92,6 +94,13 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         fail.report(false);
         return ExitCode::from(code.max(fail.exit_code()));
     }
+    let fail = usage_fail(error);
+    fail.report(false);
+    ExitCode::from(fail.exit_code())
+}
+
+/// A usage error in one line, with a mend.
+fn usage_fail(error: &clap::Error) -> Fail {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.as_str(),
         _ => "",
@@ -100,9 +109,15 @@ fn usage_error(error: &clap::Error) -> ExitCode {
     if let (ErrorKind::ValueValidation, Some(mend)) = (error.kind(), error.source()) {
         let flag = typed.split(' ').next().unwrap_or_default();
         let value = context(ContextKind::InvalidValue);
-        let fail = Fail::invalid(format!("{flag} {value}: {mend}"));
-        fail.report(false);
-        return ExitCode::from(fail.exit_code());
+        return Fail::invalid(format!("{flag} {value}: {mend}"));
+    }
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        let is_other = |argument: &OsString| argument.to_str().is_none();
+        let argument = std::env::args_os().find(is_other).unwrap_or_default();
+        return Fail::invalid(format!(
+            "{}: is not UTF-8: type it anew, or rename the file",
+            argument.display()
+        ));
     }
     let text = error.render().to_string();
     let lines = text
@@ -134,15 +149,7 @@ fn usage_error(error: &clap::Error) -> ExitCode {
     };
     let is_flag = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let is_value = !typed.starts_with("--") || !typed.chars().all(is_flag);
-    // What a trained model takes; the rest is of its training.
-    let is_taken = |key: &str| match key.split_once('.') {
-        Some(("pipeline", "before" | "groups" | "remat" | "zero")) => false,
-        Some(("run", "cuda_graphs" | "keep" | "save_every" | "steps" | "trace_steps")) => false,
-        Some(("pipeline", key)) => is_of(&["eval"]) || !key.starts_with("micro_batch"),
-        Some(("data", _)) => is_of(&["eval"]),
-        Some(("run", _)) => true,
-        _ => false,
-    };
+    let is_taken = |key: &str| Overrides::is_read_by_forward_passes(key, is_of(&["eval"]));
     let mend = match (key_of(typed), typed.starts_with('-')) {
         (Some("model.name"), _) if is_of(&["eval", "sample"]) => "name the model without a flag; ",
         (Some(key), _) if is_of(&["eval", "sample"]) && is_taken(key) => {
@@ -156,9 +163,7 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         }
         _ => "",
     };
-    let fail = Fail::invalid(format!(
+    Fail::invalid(format!(
         "{message}; {mend}--help lists all commands and flags"
-    ));
-    fail.report(false);
-    ExitCode::from(fail.exit_code())
+    ))
 }

@@ -7,6 +7,7 @@
 //! | SIGXCPU | `ulimit -t` | stop |
 //! | SIGXFSZ | a file larger than `ulimit -f` | none: the write fails with an error |
 
+use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
@@ -15,7 +16,8 @@ use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::fail::{Fail, Result, STOPPED};
+/// The exit code of a run stopped by a signal, whichever: 128 plus the number of SIGINT, as in shells.
+pub const STOPPED: u8 = 130;
 
 /// Set by the first signal, once there are handlers.
 static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -28,22 +30,21 @@ pub fn stop() -> &'static AtomicBool {
 /// Installs the signal handlers.
 ///
 /// # Errors
-/// [`Fail::Run`] if a handler cannot be installed.
-pub fn install() -> Result<()> {
+/// That of the system if a handler cannot be installed.
+pub fn install() -> io::Result<()> {
     // Terminals and schedulers may send several hang-ups, and one before SIGTERM: only a second
     // SIGINT or SIGTERM is a user who will not wait.
     let was_asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds the flag unset, and sets it.
-        flag::register_conditional_shutdown(signal, STOPPED.into(), was_asked.clone())
-            .map_err(Fail::run)?;
-        flag::register(signal, was_asked.clone()).map_err(Fail::run)?;
-        flag::register(signal, STOP.clone()).map_err(Fail::run)?;
+        flag::register_conditional_shutdown(signal, STOPPED.into(), was_asked.clone())?;
+        flag::register(signal, was_asked.clone())?;
+        flag::register(signal, STOP.clone())?;
     }
     #[cfg(unix)]
     for signal in [SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU] {
         if ignored() >> (signal - 1) & 1 == 0 {
-            flag::register(signal, STOP.clone()).map_err(Fail::run)?;
+            flag::register(signal, STOP.clone())?;
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! A run, read back from its folder.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use gpipe_files::{Fault, Links, read_capped};
@@ -155,7 +156,11 @@ enum Line {
 pub fn read_run(folder: &Path) -> Result<Run> {
     let shown = folder.display();
     if !folder.is_dir() {
-        let fault = "is no folder: name the folder of a run, such as runs/NAME";
+        let is_locked = |fault: io::Error| fault.kind() == io::ErrorKind::PermissionDenied;
+        let fault = match folder.metadata().is_err_and(is_locked) {
+            true => "cannot be read by this user: change the permissions of the folders above it",
+            false => "is no folder: name the folder of a run, such as runs/NAME",
+        };
         return Err(damaged(folder, fault));
     }
     let name = folder

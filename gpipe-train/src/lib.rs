@@ -53,7 +53,7 @@ pub use printable::{harmless, printable};
 pub use progress_sink::{ProgressSink, Silent};
 pub use resume::StartPoint;
 pub use room::has_room;
-pub use run::{PreparedRun, RunEnd, RunOptions, kernel_cache};
+pub use run::{PreparedRun, RunEnd, RunOptions};
 pub use setup::{Forecast, Setup, check_stages, cut, cuts, micro_batches_of, unit};
 pub use shell::quoted;
 pub use trained_model::{check_merge, save_merged};

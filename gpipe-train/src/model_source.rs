@@ -1,5 +1,6 @@
 //! Finding the model in the folder of a run, a checkpoint or a model.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -53,6 +54,15 @@ pub fn find(folder: &Path) -> Result<ModelSource> {
         if folder.join(gpipe_checkpoint::CONFIG).is_file() {
             return Err(Error::invalid(format!(
                 "{}: the run has saved no checkpoint: name another one, or train it again with `run.keep = 3`",
+                folder.display()
+            )));
+        }
+        if folder
+            .read_dir()
+            .is_err_and(|fault| fault.kind() == ErrorKind::PermissionDenied)
+        {
+            return Err(Error::invalid(format!(
+                "{}: cannot be read by this user: change its permissions, or name another one",
                 folder.display()
             )));
         }

@@ -1,7 +1,6 @@
 //! A complete training run: data, workers, checkpoints, evaluation, and a folder with events.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -60,14 +59,6 @@ impl RunOptions {
         self.kernel_cache = folder;
         self
     }
-}
-
-/// The user's folder of compiled kernels: `$XDG_CACHE_HOME/gpipe/kernels`, or `~/.cache/gpipe/kernels`.
-pub fn kernel_cache() -> Option<PathBuf> {
-    let folder = |name| env::var_os(name).map(PathBuf::from);
-    let caches = folder("XDG_CACHE_HOME").filter(|path| path.is_absolute());
-    let caches = caches.or_else(|| Some(folder("HOME")?.join(".cache")))?;
-    Some(caches.join("gpipe").join("kernels"))
 }
 
 /// The end of a run.

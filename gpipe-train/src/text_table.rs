@@ -51,6 +51,25 @@ pub fn table_within(width: usize, heading: &[&str], text: &[&str], rows: &[Vec<S
     }
 }
 
+/// Breaks a sentence at spaces into lines of at most `width` characters, but for longer words.
+pub fn wrapped(width: usize, sentence: &str) -> String {
+    let mut text = String::new();
+    let mut used = 0;
+    for word in sentence.split(' ') {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            text.push('\n');
+            used = 0;
+        } else if used > 0 {
+            text.push(' ');
+            used += 1;
+        }
+        text += word;
+        used += length;
+    }
+    text
+}
+
 /// Minimum length of a shortened text.
 const LEAST: usize = 9;
 
@@ -69,6 +88,15 @@ fn shortened(text: &str, length: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sentences_break_at_spaces() {
+        assert_eq!(
+            wrapped(9, "the cut é a four-stage one"),
+            "the cut é\na\nfour-stage\none"
+        );
+        assert_eq!(wrapped(9, ""), "");
+    }
 
     #[test]
     fn columns_are_aligned() {

@@ -54,9 +54,8 @@ const INSTRUCTION_SET: &str = "GPIPE_INSTRUCTION_SET";
 
 /// The settings of the environment.
 fn environment() -> Option<Setting> {
-    let text = std::env::var(INSTRUCTION_SET)
-        .ok()
-        .filter(|text| !text.is_empty())?;
+    let text = std::env::var_os(INSTRUCTION_SET).filter(|text| !text.is_empty())?;
+    let text = text.to_string_lossy().into_owned();
     let place = format!("{INSTRUCTION_SET}={text}");
     Some(Setting::text(place, "run.instruction_set", text))
 }

@@ -4,6 +4,7 @@ use gpipe_remat::TrainingLoss;
 use gpipe_report::{Event, numbers};
 use gpipe_train::{Recipe, Setup, TrainConfig, evaluate, printable};
 
+use super::train::kernel_cache;
 use crate::args::{EvalArgs, OutputArgs, Settings};
 use crate::fail::Result;
 use crate::output::{Console, print};
@@ -33,7 +34,7 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         false => gpipe_train::held_out_dataset(&config, &found.vocabulary)?,
     };
     let setup = Setup::forward_only_over(&config, ranks::world().as_ref())?;
-    let mut setup = setup.with_kernel_cache(gpipe_train::kernel_cache().as_deref());
+    let mut setup = setup.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
     let [_, unit] = config.model.unit();

@@ -15,7 +15,7 @@ use gpipe_train::{Forecast, Setup, TrainConfig, links, micro_batches_of, printab
 use super::{auto, compare, profile, stages};
 use crate::args::{OutputArgs, PlanArgs};
 use crate::fail::{Fail, Result, with_flags};
-use crate::output::{print, style, table_within, terminal_width, warn};
+use crate::output::{print, style, table_within, terminal_width, warn, wrapped};
 use crate::ranks;
 
 /// Plans the configured run, or one for layer costs.
@@ -172,7 +172,7 @@ pub fn show_setup(
             before => format!(" ({before} before the pipeline)"),
         },
         numbers::parameters(setup.parameters, setup.trained),
-        batch(config),
+        config.batch(),
         numbers::counted(pipeline.stages.u64(), "stage"),
         numbers::counted(pipeline.micro_batches.u64(), "micro-batch"),
         printable(&pipeline.schedule.to_string()),
@@ -202,18 +202,6 @@ pub fn show_setup(
         numbers::parameter_bytes(setup.parameter_bytes, setup.parameters == setup.trained),
         lines.concat(),
     ))
-}
-
-/// The batch as text.
-fn batch(config: &TrainConfig) -> String {
-    let (samples, tokens) = (config.data.batch_size.u64(), config.data.seq_len.u64());
-    match config.model.is_classifier() {
-        true => numbers::counted(samples, "image"),
-        false => {
-            let samples = numbers::counted(samples, "sample");
-            format!("{samples} of {}", numbers::counted(tokens, "token"))
-        }
-    }
 }
 
 /// Shows the plan for costs of layers.
@@ -269,19 +257,7 @@ fn why(cuts: &Cuts) -> String {
     let rows: Vec<Vec<String>> = cuts.rows().into_iter().map(Vec::from).collect();
     let width = terminal_width();
     let text = table_within(width, &heading, &heading[..3], &rows);
-    let mut line = String::new();
-    let mut lines = Vec::new();
-    for word in cuts.explanation().split(' ') {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(std::mem::take(&mut line));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line += word;
-    }
-    lines.push(line);
-    format!("{text}{}\n", lines.join("\n"))
+    format!("{text}{}\n", wrapped(width, &cuts.explanation()))
 }
 
 fn publish(

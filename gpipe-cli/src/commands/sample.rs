@@ -9,6 +9,7 @@ use gpipe_layers::Sampling;
 use gpipe_report::Event;
 use gpipe_train::{Generation, Generator, ModelSource, Setting, Setup, TrainConfig};
 
+use super::train::kernel_cache;
 use crate::args::{OutputArgs, SampleArgs, Settings};
 use crate::fail::{Fail, Result};
 use crate::output::{Console, is_silent, print, tell_if_slow};
@@ -41,7 +42,7 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
     let prompts = prompts(&config, &args.prompt, vocabulary, vocab)?;
     let ends = gpipe_train::end_tokens(&config, vocabulary)?;
     let setup = Setup::forward_only_over(&config, ranks::world().as_ref())?;
-    let mut setup = setup.with_kernel_cache(gpipe_train::kernel_cache().as_deref());
+    let mut setup = setup.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
     let decoder = |prompt: &Vec<u32>| StreamDecoder::new(vocabulary).after(prompt);

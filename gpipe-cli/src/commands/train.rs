@@ -1,6 +1,7 @@
 //! `gpipe train`: trains a model, or resumes a run.
 
-use std::path::Path;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use gpipe_report::NewRun;
@@ -47,13 +48,13 @@ pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
         _ => NewRun::within(Path::new(RUNS)),
     };
     let options = RunOptions::new(folder)
-        .kernel_cache(gpipe_train::kernel_cache())
+        .kernel_cache(kernel_cache())
         .over(ranks::world());
     if let Some(warning) = ranks::pinned(start.config.pipeline.threads.get()) {
         warn(&warning);
     }
     let run = PreparedRun::new(start, options)?;
-    signals::install()?;
+    signals::install().map_err(Fail::run)?;
     let mut console = Console::new(output, steps)?;
     match run.train(&mut console, || signals::stop().load(Ordering::Relaxed))? {
         RunEnd::Stopped(_) => Err(Fail::Stopped),
@@ -118,4 +119,12 @@ fn resume_fault(error: gpipe_train::Error) -> Fail {
         Some(words) => Fail::invalid(words),
         None => error.into(),
     }
+}
+
+/// The user's folder of compiled kernels: `$XDG_CACHE_HOME/gpipe/kernels`, or `~/.cache/gpipe/kernels`.
+pub fn kernel_cache() -> Option<PathBuf> {
+    let folder = |name| env::var_os(name).map(PathBuf::from);
+    let caches = folder("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+    let caches = caches.or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    Some(caches.join("gpipe").join("kernels"))
 }

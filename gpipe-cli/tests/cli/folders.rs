@@ -281,3 +281,44 @@ fn a_model_that_cannot_be_saved_is_not_trained() {
     );
     assert!(!folder.join("run").exists());
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_may_not_be_read_is_not_told_as_one_without_a_model() {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+
+    let parent = tempfile::tempdir().unwrap();
+    set_permissions(parent.path(), Permissions::from_mode(0o755)).unwrap();
+    let locked = parent.path().join("locked");
+    fs::create_dir_all(locked.join("run")).unwrap();
+    set_permissions(&locked, Permissions::from_mode(0o0)).unwrap();
+    let is_root = parent.path().metadata().unwrap().uid() == 0;
+    for arguments in [
+        ["sample", "locked/run"],
+        ["report", "locked/run"],
+        ["eval", "locked"],
+    ] {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("gpipe"));
+        command.current_dir(parent.path()).args(arguments);
+        if is_root {
+            // Root may read all: nobody may not.
+            command.uid(65534);
+        }
+        let output = match command.output() {
+            Ok(output) => output,
+            Err(fault) => {
+                eprintln!("skipped: another user cannot run the program: {fault}");
+                return;
+            }
+        };
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(
+            told.contains("cannot be read by this user: change"),
+            "{told}"
+        );
+    }
+    set_permissions(&locked, Permissions::from_mode(0o755)).unwrap();
+}

@@ -105,3 +105,27 @@ fn each_is_answered_by_one_line_that_names_the_mend() {
     }
     println!("exam W1 {0}/{0}", LINES.len());
 }
+
+#[cfg(unix)]
+#[test]
+fn words_that_are_not_utf8_are_named() {
+    use std::os::unix::ffi::OsStrExt;
+
+    use assert_cmd::Command;
+
+    let other = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    let folder = tempfile::tempdir().unwrap();
+    let said = |command: &mut Command| {
+        let output = command.current_dir(folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        stderr(&output)
+    };
+    let gpipe = || Command::cargo_bin("gpipe").expect("the binary was built");
+    let line = said(gpipe().args(["train", "--data"]).arg(other));
+    assert!(line.contains("caf\u{fffd}: is not UTF-8"), "{line}");
+    let line = said(gpipe().arg("plan").env("GPIPE_INSTRUCTION_SET", other));
+    assert!(
+        line.contains("caf\u{fffd}: unknown instruction set"),
+        "{line}"
+    );
+}

@@ -40,6 +40,7 @@ use serde::{Deserialize, Serialize};
 use gpipe_layers::{CostModel, Decay, LearningRate, Loss, LrSchedule};
 use gpipe_partition::CutRule;
 use gpipe_remat::Policy;
+use gpipe_report::numbers::counted;
 use gpipe_sched::ScheduleKind;
 use gpipe_tensor::{InstructionSet, Precision};
 
@@ -334,6 +335,19 @@ impl TrainConfig {
             warmup: optimizer.warmup_steps.u64(),
             steps: self.run.steps.u64(),
         }
+    }
+
+    /// The batch of a step as text, such as `16 samples of 64 tokens`.
+    pub fn batch(&self) -> String {
+        let (samples, tokens) = (self.data.batch_size.u64(), self.data.seq_len.u64());
+        if self.model.is_classifier() {
+            return counted(samples, "image");
+        }
+        format!(
+            "{} of {}",
+            counted(samples, "sample"),
+            counted(tokens, "token")
+        )
     }
 
     /// The loss that training reduces.

@@ -212,6 +212,19 @@ impl Overrides {
         self
     }
 
+    /// Whether an evaluation, or the generation of text, reads a key such as `run.seed`; the others are of training, or of the
+    /// model.
+    pub fn is_read_by_forward_passes(key: &str, evaluates: bool) -> bool {
+        match key.split_once('.') {
+            Some(("pipeline", "before" | "groups" | "remat" | "zero")) => false,
+            Some(("run", "cuda_graphs" | "keep" | "save_every" | "steps" | "trace_steps")) => false,
+            Some(("pipeline", key)) => evaluates || !key.starts_with("micro_batch"),
+            Some(("data", _)) => evaluates,
+            Some(("run", _)) => true,
+            _ => false,
+        }
+    }
+
     /// For one of `ranks` processes, `here` of them on this host: every rank lists its own workers, and the
     /// cores of the host are divided.
     #[must_use]
