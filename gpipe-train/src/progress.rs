@@ -1,7 +1,7 @@
 //! Progress reports of a run: a line and an event per step, and a summary at the end.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gpipe_checkpoint::{Identity, Saved};
 use gpipe_data::Dataset;
@@ -36,6 +36,8 @@ pub(crate) struct ProgressReporter<'a, S: ProgressSink> {
     first_loss: f64,
     last_loss: f64,
     held_out: Option<String>,
+    /// Evaluations, and the seconds that they took.
+    evaluations: (u64, f64),
 }
 
 impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
@@ -70,6 +72,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             first_loss: 0.0,
             last_loss: 0.0,
             held_out: None,
+            evaluations: (0, 0.0),
             forecast,
         };
         let pipeline = &config.pipeline;
@@ -117,7 +120,12 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         reporter
     }
 
-    /// Replaces an earlier run in the folder: the first step comes next.
+    /// Whether there is an earlier run in the folder, which this one has not replaced yet.
+    pub fn replaces(&self) -> bool {
+        self.record.replaces()
+    }
+
+    /// Replaces an earlier run in the folder.
     pub fn take_place(&mut self, identity: &Identity) -> Result<()> {
         self.record.take_place(identity)
     }
@@ -212,7 +220,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             numbers::short(self.tokens() as f64 / self.pace.seconds()),
             numbers::percent(bubble),
             numbers::bytes(worst),
-            numbers::duration(self.pace.seconds() * (steps - step) as f64),
+            numbers::duration(self.seconds_left(step)),
         );
         self.record.log(&line);
         self.sink.step(step, &line);
@@ -233,8 +241,34 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         self.tell_faults();
     }
 
-    /// Reports an evaluation.
-    pub fn evaluation(&mut self, step: u64, found: &Evaluation) {
+    /// The seconds that the steps after this one should take, and their evaluations by the mean of those so far.
+    fn seconds_left(&self, step: u64) -> f64 {
+        let run = &self.config.run;
+        let (steps, every) = (run.steps.u64(), run.eval_every.u64());
+        let (evaluations, seconds) = self.evaluations;
+        let left = match evaluations {
+            0 => 0.0,
+            // After the line of this step, its own.
+            _ => (steps / every - (step - 1) / every) as f64 * seconds / evaluations as f64,
+        };
+        self.pace.seconds() * (steps - step) as f64 + left
+    }
+
+    /// Reports an evaluation and how long it took; `None`: a stop was requested before it ended.
+    pub fn evaluation(&mut self, step: u64, found: Option<&Evaluation>, took: Duration) {
+        let Some(found) = found else {
+            let run = crate::shell::quoted(&self.record.path().to_string_lossy());
+            let mend = match self.config.run.keep.get() {
+                0 => String::new(),
+                _ => format!(": gpipe eval {run} does it"),
+            };
+            self.line(&format!(
+                "step {step}  not evaluated, as a stop was requested{mend}"
+            ));
+            return;
+        };
+        self.evaluations.0 += 1;
+        self.evaluations.1 += took.as_secs_f64();
         let perplexity = match self.config.model.is_classifier() {
             true => String::new(),
             false => format!("  perplexity {}", numbers::figure(found.loss.exp(), 2)),
@@ -357,6 +391,10 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             .held_out
             .as_ref()
             .map_or(String::new(), |text| format!("\n{text}"));
+        let evaluations = match self.evaluations {
+            (0, _) => String::new(),
+            (_, seconds) => format!(", {} of it evaluations", numbers::duration(seconds)),
+        };
         let messages = match (self.message_bytes, self.forecast.message_bytes) {
             (Some(most), Some(predicted)) => format!(
                 "messages {} on a rank; predicted at most {}\n",
@@ -366,7 +404,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             _ => String::new(),
         };
         let summary = format!(
-            "\n{} in {}: loss {} -> {}{held_out}\n{}{messages}\
+            "\n{} in {}{evaluations}: loss {} -> {}{held_out}\n{}{messages}\
              bubble  {} measured; {}\n\
              speed   {} {units}/s, {} a step (medians)\n\
              run     {}",

@@ -293,8 +293,7 @@ fn create(new: NewRun, config: &TrainConfig) -> Result<RunFolder> {
     Ok(made.begin(lock)?)
 }
 
-/// Replaces an earlier run in the folder and its checkpoints, when the first step comes next: until then
-/// it stays as it was.
+/// Replaces an earlier run in the folder and its checkpoints; until then it stays as it was.
 pub(crate) fn take_place(folder: &mut RunFolder, identity: &Identity) -> Result<()> {
     let replaces = folder.replaces();
     if replaces {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use gpipe_data::Dataset;
 use gpipe_layers::{LearningRate, Optimizer};
@@ -23,7 +24,7 @@ use crate::progress::ProgressReporter;
 use crate::progress_sink::ProgressSink;
 use crate::resume::{self, StartPoint};
 use crate::setup::{Forecast, Setup};
-use crate::training_loop::{Recipe, evaluate, train};
+use crate::training_loop::{Recipe, evaluate_unless, train};
 
 /// The folders that a run writes to.
 #[non_exhaustive]
@@ -214,7 +215,11 @@ impl PreparedRun {
                  differ in rounding from those of one stage and of other schedules",
             );
         }
-        progress.take_place(&identity)?;
+        // An earlier run in the folder stays until the first step is made, which may fail.
+        let mut has_place = !progress.replaces();
+        if has_place {
+            progress.take_place(&identity)?;
+        }
         let trained = train(
             &recipe,
             &mut assembled,
@@ -222,12 +227,20 @@ impl PreparedRun {
             |pipeline, device, step| {
                 // Reports and checkpoints count steps from 1.
                 made = step.step + 1;
+                if !has_place {
+                    progress.take_place(&identity).map_err(Cause::Save)?;
+                    has_place = true;
+                }
                 progress.step(step);
+                let is_unread = progress.has_lost_reader();
+                let should_stop = || should_stop() || is_unread;
                 let mut held_out_loss = None;
                 if config.run.eval_every.divides(made) {
-                    let found = evaluate(&recipe, pipeline, device, made)?;
-                    progress.evaluation(made, &found);
-                    held_out_loss = Some(found.loss);
+                    let begun = Instant::now();
+                    let found =
+                        evaluate_unless(&recipe, pipeline, device, made, Some(&should_stop))?;
+                    progress.evaluation(made, found.as_ref(), begun.elapsed());
+                    held_out_loss = found.map(|found| found.loss);
                 }
                 progress.saved(autosave.poll().map_err(Cause::Save)?);
                 let stop = should_stop() || progress.has_lost_reader();
@@ -312,7 +325,7 @@ impl PreparedRun {
             |pipeline, device, step| {
                 made = step.step + 1;
                 if config.run.eval_every.divides(made) {
-                    evaluate(&recipe, pipeline, device, made)?;
+                    evaluate_unless(&recipe, pipeline, device, made, Some(&should_stop))?;
                 }
                 let stop = pipeline.any(should_stop()).map_err(Error::run)? && made < steps;
                 if pipeline.any(false).map_err(Error::run)? {

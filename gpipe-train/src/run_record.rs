@@ -36,6 +36,11 @@ impl RunRecord {
         self.folder.path()
     }
 
+    /// Whether there is an earlier run in the folder, which this one has not replaced yet.
+    pub fn replaces(&self) -> bool {
+        self.folder.replaces()
+    }
+
     /// Replaces an earlier run in the folder; without its place this one cannot go on.
     pub fn take_place(&mut self, identity: &Identity) -> Result<()> {
         take_place(&mut self.folder, identity)

@@ -205,6 +205,18 @@ pub fn evaluate(
     device: &Device,
     steps: u64,
 ) -> Result<Evaluation> {
+    let found = evaluate_unless(recipe, pipeline, device, steps, None)?;
+    found.ok_or_else(|| Error::run("the evaluation was stopped"))
+}
+
+/// As [`evaluate`]; `None` once `should_stop` returns true on any rank, which is asked before each batch.
+pub(crate) fn evaluate_unless(
+    recipe: &Recipe<'_>,
+    pipeline: &mut ModelPipeline,
+    device: &Device,
+    steps: u64,
+    should_stop: Option<&dyn Fn() -> bool>,
+) -> Result<Option<Evaluation>> {
     let (size, parts) = (
         recipe.config.data.batch_size.get(),
         recipe.config.pipeline.micro_batches.get(),
@@ -233,6 +245,11 @@ pub fn evaluate(
     // Of each batch of this replica: its loss, and its targets that were predicted.
     let mut own = Vec::with_capacity(batches.len());
     for _ in 0..all.div_ceil(share[1]) {
+        if let Some(should_stop) = should_stop
+            && pipeline.any(should_stop()).map_err(failed)?
+        {
+            return Ok(None);
+        }
         // Every rank makes as many calls.
         let batch = batches.next().transpose().map_err(|error| {
             // Other ranks may have theirs, and wait for what this one has of it.
@@ -276,11 +293,11 @@ pub fn evaluate(
             correct += right;
         }
     }
-    Ok(Evaluation {
+    Ok(Some(Evaluation {
         loss,
         accuracy: correct as f64 / targets as f64,
         targets,
-    })
+    }))
 }
 
 #[cfg(test)]

@@ -83,10 +83,11 @@ pub enum Command {
 
 The run's folder holds config.toml (the whole configuration), log.txt,
 events.jsonl, an event file for TensorBoard, and checkpoints/.
-Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 finishes the step, saves, and
-ends with exit code 130; a second Ctrl-C or SIGTERM, or SIGQUIT, quits at
-once. Open MPI's mpirun leaves no time for that: send it SIGUSR1. With --json
-a lost stdout saves too; the exit code is then 1.
+Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 finishes the step, leaves out an
+evaluation, saves, and ends with exit code 130; another Ctrl-C or SIGTERM half
+a second later, or SIGQUIT, quits at once. Open MPI's mpirun leaves no time for
+that: send it SIGUSR1. With --json a lost stdout saves too; the exit code is
+then 1.
 
 Defaults that are not shown depend on the model: gpipe plan -v lists them."
     )]

@@ -12,7 +12,6 @@ mod profile;
 pub mod report;
 pub mod sample;
 mod schedules;
-mod stages;
 pub mod train;
 pub mod verify;
 

@@ -12,7 +12,7 @@ use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::{Ranks, Recommender};
 use gpipe_train::{Forecast, Setup, TrainConfig, links, micro_batches_of, printable};
 
-use super::{auto, compare, profile, stages};
+use super::{auto, compare, profile};
 use crate::args::{OutputArgs, PlanArgs};
 use crate::fail::{Fail, Result, with_flags};
 use crate::output::{print, style, table_within, terminal_width, warn, wrapped};
@@ -183,7 +183,7 @@ pub fn show_setup(
         "{heading}\n{}{}\n\n{}\n{}\n\
          bubble  {}\n\
          {}memory  {} on the largest stage, {} in all\n        {}{}",
-        stages::table(&setup, gpipe_train::unit(config), terminal_width()),
+        setup.stage_table(gpipe_train::unit(config), terminal_width()),
         setup.verdict(),
         why(&setup.cuts(config)?),
         setup.schedule.grid(terminal_width()),

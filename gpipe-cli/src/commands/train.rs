@@ -15,6 +15,10 @@ use crate::output::{Console, warn};
 use crate::ranks;
 use crate::signals;
 
+/// What the first signal is answered with; the step may take long.
+const STOPPING: &str =
+    "finishing this step, then saving: another Ctrl-C or SIGTERM quits at once, without saving";
+
 /// Trains a new run or resumes one.
 pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
     let mut start = match &args.resume {
@@ -54,8 +58,8 @@ pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
         warn(&warning);
     }
     let run = PreparedRun::new(start, options)?;
-    signals::install().map_err(Fail::run)?;
     let mut console = Console::new(output, steps)?;
+    signals::install(console.later(STOPPING)).map_err(Fail::run)?;
     match run.train(&mut console, || signals::stop().load(Ordering::Relaxed))? {
         RunEnd::Stopped(_) => Err(Fail::Stopped),
         _ => Ok(()),

@@ -11,7 +11,7 @@ use crate::args::OutputArgs;
 use crate::fail::{Fail, Result, with_flags};
 use crate::signals;
 
-/// Columns where stdout is not a terminal.
+/// Columns where stdout is no terminal, and `COLUMNS` says nothing.
 const DEFAULT_WIDTH: usize = 80;
 
 /// Approximate number of step lines that a run prints.
@@ -32,8 +32,12 @@ fn write_out(text: &str) -> io::Result<()> {
 
 /// The width of stdout in columns.
 pub fn terminal_width() -> usize {
-    terminal_size::terminal_size_of(io::stdout())
-        .map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0))
+    let asked = || std::env::var("COLUMNS").ok()?.parse::<u16>().ok();
+    let width = match terminal_size::terminal_size_of(io::stdout()) {
+        Some((width, _)) => Some(width.0),
+        None => asked().filter(|&columns| columns > 0),
+    };
+    width.map_or(DEFAULT_WIDTH, usize::from)
 }
 
 /// Messages on stderr, with a progress bar below them on a terminal.
@@ -72,6 +76,16 @@ impl Console {
     pub fn say(&self, text: &str) {
         if !self.output.quiet && has_room() {
             self.bar.suspend(|| tell(text));
+        }
+    }
+
+    /// What prints this message on another thread.
+    pub fn later(&self, text: &'static str) -> impl FnOnce() + Send + 'static {
+        let (is_quiet, bar) = (self.output.quiet, self.bar.clone());
+        move || {
+            if !is_quiet && has_room() {
+                bar.suspend(|| tell(text));
+            }
         }
     }
 

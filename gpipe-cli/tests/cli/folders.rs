@@ -116,6 +116,37 @@ fn only_a_run_is_overwritten_and_only_by_one_that_begins() {
 }
 
 #[test]
+fn a_run_that_fails_in_its_first_step_replaces_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    run(folder, "run");
+    let before = fs::read(folder.join("run/log.txt")).unwrap();
+    let at = folder.join("pictures");
+    for class in ["a", "b"] {
+        fs::create_dir_all(at.join(class)).unwrap();
+        fs::write(at.join(class).join("1.png"), "no picture").unwrap();
+    }
+    let pictures = ["--model", "convnet:4", "--data", "pictures"];
+    let sizes = [
+        "--set",
+        "data.image_size=16",
+        "--batch-size",
+        "1",
+        "--micro-batches",
+        "1",
+    ];
+    let run = ["-q", "train", "--steps", "1", "--out", "run", "--overwrite"];
+    refused(
+        folder,
+        &[&run[..], &pictures, &sizes].concat(),
+        &["is neither a PNG nor a JPEG"],
+    );
+    assert_eq!(fs::read(folder.join("run/log.txt")).unwrap(), before);
+    assert!(folder.join("run/checkpoints/step-00000002/model").is_dir());
+    resumed(folder, &["run", "--steps", "3"]);
+}
+
+#[test]
 fn what_is_no_damage_is_named_and_nothing_is_renamed() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -8,6 +8,7 @@ mod info;
 mod memory_check;
 mod model;
 mod save_check;
+mod stage_table;
 mod start;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,8 @@ mod ignored_signals;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use super::super::{objects, parse, stderr};
 use super::{TINY, code, of_kind, results, resume};
@@ -71,9 +73,16 @@ fn a_signal_ends_the_step_saves_and_exits_with_130() {
 }
 
 /// A run whose steps take long enough for two signals to come during one.
-fn slow(folder: &Path) -> (Child, BufReader<std::process::ChildStdout>) {
+fn slow(folder: &Path, samples: &str) -> (Child, BufReader<std::process::ChildStdout>) {
     let slow = ["--set", "model.width=256", "--seq-len", "256"];
-    let rest = ["--batch-size", "8", "--steps", "1000000", "--out", "run"];
+    let rest = [
+        "--batch-size",
+        samples,
+        "--steps",
+        "1000000",
+        "--out",
+        "run",
+    ];
     start(
         folder,
         &[&slow[..], &rest, &["--keep", "1", "--save-every", "0"]].concat(),
@@ -83,8 +92,9 @@ fn slow(folder: &Path) -> (Child, BufReader<std::process::ChildStdout>) {
 #[test]
 fn a_second_signal_quits_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut child, lines) = slow(folder.path());
+    let (mut child, lines) = slow(folder.path(), "40");
     send(&child, "-INT");
+    thread::sleep(Duration::from_millis(800));
     send(&child, "-TERM");
     let status = child.wait().unwrap();
     let rest: Vec<String> = lines.lines().map(Result::unwrap).collect();
@@ -97,10 +107,55 @@ fn a_second_signal_quits_at_once() {
     println!("exam L2 1/1");
 }
 
+/// As `timeout` does it: to the program, and to its group.
+#[test]
+fn two_signals_at_once_are_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut child, lines) = slow(folder.path(), "8");
+    let id = child.id();
+    let both = format!("kill -TERM {id}; kill -TERM {id}");
+    assert!(
+        Command::new("sh")
+            .args(["-c", &both])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let last = lines.lines().map(Result::unwrap).last().unwrap();
+    assert!(last.contains("\"save\""), "{last}");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    println!("exam L2 1/1");
+}
+
+#[test]
+fn an_evaluation_ends_when_a_stop_is_requested() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let text: String = (0..300_000).map(|line| format!("{line}\n")).collect();
+    std::fs::write(folder.join("long.txt"), text).unwrap();
+    let data = ["--data", "long.txt", "--eval-every", "1"];
+    let run = ["--steps", "9", "--save-every", "0", "--out", "run"];
+    // The evaluation after the first step takes seconds.
+    let (mut child, lines) = start(folder, &[&data[..], &run].concat());
+    send(&child, "-TERM");
+    let rest: Vec<String> = lines.lines().map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let [saved] = &*parse(&rest.join("\n")) else {
+        panic!("{rest:?}");
+    };
+    assert_eq!(
+        (&saved["kind"], &saved["step"]),
+        (&"save".into(), &1.into())
+    );
+    let log = std::fs::read_to_string(folder.join("run/log.txt")).unwrap();
+    assert!(log.contains("step 1  not evaluated"), "{log}");
+    println!("exam L2 1/1");
+}
+
 #[test]
 fn two_hang_ups_before_a_sigterm_still_save() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut child, lines) = slow(folder.path());
+    let (mut child, lines) = slow(folder.path(), "8");
     for signal in ["-HUP", "-HUP", "-USR1", "-TERM"] {
         send(&child, signal);
     }
