@@ -104,6 +104,13 @@ pub enum Error {
     /// The checkpoint's files cannot be made: the model's by its closure, or state as JSON.
     #[error("the files of a checkpoint cannot be made: {0}")]
     Files(#[source] BoxedError),
+    /// A file of the checkpoint has a name with which no reader takes it; nothing was written.
+    #[error(
+        "{manifest} {0}: give each file of the model a name of its own, of one to four components between slashes, \
+         without `\\`, `:`, control characters, `.` and `..`",
+        manifest = names::MANIFEST
+    )]
+    Names(String),
     /// The thread that saves cannot be started, or panicked.
     #[error("the thread that writes it {0}")]
     Thread(String),
@@ -137,6 +144,7 @@ impl Error {
             Self::Write(_)
             | Self::Pipeline(_)
             | Self::Files(_)
+            | Self::Names(_)
             | Self::Thread(_)
             | Self::NotSaved { .. } => false,
         }

@@ -141,25 +141,11 @@ impl Manifest {
 
     /// Checks what a digest does not: a manifest may have been made by anyone.
     fn check(&self) -> Result<(), String> {
-        let mut seen = BTreeSet::new();
+        check_names(self.files.iter().map(|file| &*file.name))?;
         for Listed { name, sha256, .. } in &self.files {
-            if names::components(name).is_none() || name == names::MANIFEST {
-                return Err(format!(
-                    "lists `{}`, which is no name of a file below it",
-                    clip(name)
-                ));
-            }
-            if !seen.insert(name) {
-                return Err(format!("lists {name} twice"));
-            }
             let hexadecimal = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
             if sha256.len() != DIGEST || !sha256.bytes().all(hexadecimal) {
                 return Err(format!("has no digest of {name}"));
-            }
-        }
-        for name in [names::CONFIG, names::STATE, names::OPTIMIZER] {
-            if self.parts(name)?.is_empty() {
-                return Err(format!("does not list {name}"));
             }
         }
         Ok(())
@@ -179,6 +165,32 @@ impl Manifest {
         let bytes = self.files.iter().map(|file| file.bytes);
         bytes.fold(0, u64::saturating_add)
     }
+}
+
+/// Checks the names of a checkpoint's files: those that are read, and before anything is written those that a reader will
+/// find.
+///
+/// # Errors
+/// What the manifest does that no reader takes, in one line: `lists a/../b, which is ...`.
+pub fn check_names<'a>(listed: impl Iterator<Item = &'a str> + Clone) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for name in listed.clone() {
+        if names::components(name).is_none() || name == names::MANIFEST {
+            return Err(format!(
+                "lists `{}`, which is no name of a file below it",
+                clip(name)
+            ));
+        }
+        if !seen.insert(name) {
+            return Err(format!("lists {name} twice"));
+        }
+    }
+    for name in [names::CONFIG, names::STATE, names::OPTIMIZER] {
+        if shards::parts(name, listed.clone())?.is_empty() {
+            return Err(format!("does not list {name}"));
+        }
+    }
+    Ok(())
 }
 
 /// The beginning of a text that anyone may have written, in one line.

@@ -9,6 +9,7 @@ use gpipe_tensor::safetensors::{self, FileContents, Stored};
 use super::error::{BoxedError, Error, Result};
 use super::files::Placed;
 use super::identity::Identity;
+use super::manifest::check_names;
 use super::names;
 use super::run_state::RunState;
 use super::shards;
@@ -16,6 +17,10 @@ use super::shards;
 /// Makes the files of the model of all parameters, by their names below the checkpoint's
 /// folder, such as `model/config.json`. It is called in the
 /// saver's thread, so that the model's files need no second copy of the parameters.
+///
+/// A name has at most four components between slashes, of at most 255 bytes each, without `\\`, `:` and control
+/// characters, and neither empty nor `.` nor `..`; it is not that of another file of the checkpoint. With any other name
+/// nothing is saved ([`Error::Names`]).
 pub type ModelFiles = Box<
     dyn FnOnce(&[(String, Stored)]) -> std::result::Result<Vec<(String, FileContents)>, BoxedError>
         + Send,
@@ -81,6 +86,7 @@ impl Snapshot {
         if let Some(identity) = identity {
             whole.push((names::RUN.to_owned(), identity.to_bytes()?.into()));
         }
+        check_names(whole.iter().map(|(name, _)| &**name)).map_err(Error::Names)?;
         let others = others.filter(|_| ranks.iter().any(|&rank| rank > 0));
         let Some(others) = others else {
             return Ok(Files {
@@ -93,7 +99,9 @@ impl Snapshot {
             of_ranks.entry(rank).or_default().push(param);
         }
         let placed = place(&whole, &of_ranks, &self.optimizer, self.weights);
-        let placed = Some((placed.map_err(Error::Files)?, others));
+        let placed = placed.map_err(Error::Files)?;
+        check_names(placed.iter().map(|file| &*file.name)).map_err(Error::Names)?;
+        let placed = Some((placed, others));
         Ok(Files { whole, placed })
     }
 }

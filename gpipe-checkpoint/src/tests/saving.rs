@@ -15,7 +15,7 @@ use crate::fs::Fs;
 use crate::names;
 use crate::run_state::{Best, RunState};
 use crate::saver::{SaverOptions, Writer};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ModelFiles, Snapshot};
 
 fn state(step: u64, best: Option<Best>) -> RunState {
     RunState {
@@ -190,4 +190,53 @@ fn the_best_is_one_that_was_saved() {
     }
     let names = disk.list(home()).unwrap();
     assert_eq!(names, ["best", "latest", "step-00000001", "step-00000003"]);
+}
+
+/// Makes the model's files with one more of this name.
+fn with_file(name: &str) -> ModelFiles {
+    let (files, name) = (pipeline::model_files(), name.to_owned());
+    Box::new(|params| {
+        let mut files = files(params)?;
+        files.push((name, b"x".to_vec().into()));
+        Ok(files)
+    })
+}
+
+#[test]
+fn names_that_no_reader_takes_are_refused_before_anything_is_written() {
+    let (disk, mut run) = (MemoryDisk::new(&["/run", "/escaped"]), ConstantRun::new());
+    let mut saver = saver(&disk, 1);
+    saver.save(run.snapshot(state(1, None))).unwrap();
+    saver.finish().unwrap();
+    let changes = disk.changes();
+    for name in [
+        "model/10:30.txt",
+        "a\\b",
+        "a\nb",
+        "./x",
+        "model//x",
+        "../../../escaped/x",
+        "/escaped/x",
+        "a/b/c/d/e",
+        "",
+        names::MANIFEST,
+        names::STATE,
+        "model/model.safetensors",
+        "optimizer-00001-of-00001.safetensors",
+    ] {
+        let mut snapshot = run.snapshot(state(2, None));
+        snapshot.model = with_file(name);
+        saver.save(snapshot).unwrap();
+        let told = saver.finish().unwrap_err().to_string();
+        assert!(
+            told.starts_with("the checkpoint of step 2 was not saved"),
+            "{told}"
+        );
+        assert!(
+            told.contains(": manifest.json ") && !told.contains('\n'),
+            "{told}"
+        );
+        assert_eq!(disk.changes(), changes, "{name:?}");
+    }
+    assert_eq!(disk.list(home()).unwrap(), ["latest", "step-00000001"]);
 }
