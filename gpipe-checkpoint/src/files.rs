@@ -92,17 +92,15 @@ pub fn write_all<F: Fs>(
     Ok(manifest.bytes().saturating_add(length))
 }
 
-/// The folders below one that these files need.
+/// The folders below one that these files need, each after the one that it lies in.
 fn folders(folder: &Path, names: &[&str]) -> Vec<PathBuf> {
-    let mut below: Vec<PathBuf> = Vec::new();
+    let mut below = BTreeSet::new();
     for name in names {
-        let path = folder.join(name);
-        let parent = path.parent().unwrap_or(folder).to_owned();
-        if parent != folder && !below.contains(&parent) {
-            below.push(parent);
-        }
+        let ends = name.match_indices('/').map(|(end, _)| end);
+        below.extend(ends.map(|end| folder.join(&name[..end])));
     }
-    below
+    // By components, so a folder comes before those in it.
+    below.into_iter().collect()
 }
 
 /// Whether all ranks that have files find one that is written now: the same path may be another folder there.

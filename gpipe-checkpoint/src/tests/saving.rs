@@ -10,11 +10,12 @@ use gpipe_tensor::{DeviceId, safetensors};
 
 use super::disk::{MemoryDisk, PlantedFault};
 use super::pipeline::{self, OPTIMIZER};
-use super::{HOME, exam, home};
+use super::{HOME, MEMORY, exam, home};
 use crate::fs::Fs;
 use crate::names;
 use crate::run_state::{Best, RunState};
 use crate::saver::{SaverOptions, Writer};
+use crate::search::newest_on;
 use crate::snapshot::{ModelFiles, Snapshot};
 
 fn state(step: u64, best: Option<Best>) -> RunState {
@@ -239,4 +240,23 @@ fn names_that_no_reader_takes_are_refused_before_anything_is_written() {
         assert_eq!(disk.changes(), changes, "{name:?}");
     }
     assert_eq!(disk.list(home()).unwrap(), ["latest", "step-00000001"]);
+}
+
+#[test]
+fn files_lie_in_folders_of_folders() {
+    let (disk, mut run) = (MemoryDisk::new(&["/run"]), ConstantRun::new());
+    disk.settle();
+    let mut saver = saver(&disk, 1);
+    let mut snapshot = run.snapshot(state(1, None));
+    snapshot.model = with_file("model/a/b/x.json");
+    saver.save(snapshot).unwrap();
+    saver.finish().unwrap();
+    // All of it is on the platter.
+    let left = disk.after_power_loss(disk.changes(), |disk| {
+        let checkpoint = newest_on(&disk, home(), MEMORY).unwrap().checkpoint;
+        let read = checkpoint.unwrap().read_on(&disk, "model/a/b/x.json");
+        assert_eq!(read.unwrap(), b"x");
+        true
+    });
+    assert_eq!(left, 1);
 }
