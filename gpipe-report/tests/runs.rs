@@ -292,6 +292,27 @@ fn a_resumed_run_keeps_the_steps_of_the_same_plan() {
 }
 
 #[test]
+fn the_last_steps_are_kept_however_often_they_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    whole(&path, "");
+    let kept = || -> Vec<u64> {
+        let json = json_of(&path.join("timeline.json"));
+        let measured = json["measured"].as_array().unwrap().iter();
+        measured.map(|m| m["step"].as_u64().unwrap()).collect()
+    };
+    let schedule = gpipe(2, MICRO_BATCHES).unwrap();
+    let mut run = RunFolder::reopen(&path, (), "", 4, now()).unwrap();
+    let mut tracer = Tracer::new(record(&schedule), 3, |_| true);
+    tracer.resume(&run, 3).unwrap();
+    for step in 4..=13 {
+        train(&mut run, &mut tracer, &schedule, &[step]);
+    }
+    // Those before the resume, and the last three.
+    assert_eq!(kept(), [1, 3, 11, 12, 13]);
+}
+
+#[test]
 fn steps_that_a_resume_lost_are_not_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");

@@ -15,11 +15,14 @@ pub struct Tracer {
     most: usize,
     is_chosen: Box<dyn Fn(u64) -> bool + Send + Sync>,
     kept: VecDeque<(u64, Timeline)>,
+    /// Steps of the record that an earlier process of the run has kept.
+    earlier: usize,
 }
 
 impl Tracer {
     /// Keeps the last `most` of the steps that `is_chosen`, given their numbers from 1: the last three
-    /// of a run are `(3, |_| true)`, its first and its tenth `(2, |step| step == 1 || step == 10)`.
+    /// of a run are `(3, |_| true)`, its first and its tenth `(2, |step| step == 1 || step == 10)`. Those of an earlier
+    /// process ([`resume`](Self::resume)) stay beside them.
     pub fn new(
         record: Record,
         most: usize,
@@ -30,6 +33,7 @@ impl Tracer {
             most,
             is_chosen: Box::new(is_chosen),
             kept: VecDeque::new(),
+            earlier: 0,
         }
     }
 
@@ -49,6 +53,7 @@ impl Tracer {
             Err(_) => false,
         };
         if same {
+            self.earlier = self.record.measured.len();
             return Ok(None);
         }
         let name = folder.set_timelines_aside(made)?;
@@ -78,6 +83,10 @@ impl Tracer {
         for (step, timeline) in self.kept.drain(..) {
             self.record.add(step, &timeline);
         }
+        // Those that were written before are the oldest.
+        let own = self.record.measured.len().saturating_sub(self.earlier);
+        let oldest = self.earlier..self.earlier + own.saturating_sub(self.most);
+        self.record.measured.drain(oldest);
         if news {
             let measured = self.record.measured.iter();
             let timelines = measured.map(|measured| self.record.timeline(measured));
