@@ -57,7 +57,7 @@ fn run(folder: &Path, portals: &[Portal]) {
     run.event(&start, now).unwrap();
     let mut tracer = Tracer::new(record, 1, |_| true);
     // The executor's timelines do not name them.
-    tracer.step(1, timeline());
+    tracer.step(1, timeline()).unwrap();
     tracer.write(&run).unwrap();
 }
 

@@ -94,7 +94,7 @@ fn train(run: &mut RunFolder, tracer: &mut Tracer, schedule: &Schedule, steps: &
     for &number in steps {
         let timeline = timeline(schedule, 1e-3 * (10 + number) as f64);
         run.event(&step(number, timeline.bubble()), now()).unwrap();
-        tracer.step(number, timeline);
+        tracer.step(number, timeline).unwrap();
     }
     tracer.write(run).unwrap();
 }
@@ -310,6 +310,34 @@ fn the_last_steps_are_kept_however_often_they_are_written() {
     }
     // Those before the resume, and the last three.
     assert_eq!(kept(), [1, 3, 11, 12, 13]);
+}
+
+#[test]
+fn a_timeline_of_another_schedule_is_refused_and_the_others_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    whole(&path, "");
+    let schedule = gpipe(2, MICRO_BATCHES).unwrap();
+    let other = one_f_one_b(2, MICRO_BATCHES).unwrap();
+    let mut run = RunFolder::reopen(&path, (), "", 4, now()).unwrap();
+    let mut tracer = Tracer::new(record(&schedule), 3, |step| step < 10);
+    let one = gpipe(1, MICRO_BATCHES).unwrap();
+    let alone = simulate(&one, &Costs::even(1, 1.0, 2.0)).unwrap();
+    for wrong in [timeline(&other, 1e-3), alone] {
+        // One that is not kept is of no account.
+        tracer.step(10, wrong.clone()).unwrap();
+        let said = tracer.step(4, wrong).unwrap_err().to_string();
+        assert!(
+            said.ends_with("give one of a step of this schedule"),
+            "{said}"
+        );
+    }
+    train(&mut run, &mut tracer, &schedule, &[5]);
+    let json = json_of(&path.join("timeline.json"));
+    assert_eq!(json["measured"].as_array().unwrap().len(), 1);
+    // A prediction is of the same actions.
+    let made = Record::new::<Error>(info(), &schedule, |_| Ok(timeline(&other, 1e-3)));
+    assert!(matches!(made, Err(Error::Record { .. })));
 }
 
 #[test]

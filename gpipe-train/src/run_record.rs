@@ -67,7 +67,8 @@ impl RunRecord {
 
     /// Keeps the timeline of a step.
     pub fn timeline(&mut self, step: u64, timeline: Timeline) {
-        self.tracer.step(step, timeline);
+        let kept = self.tracer.step(step, timeline);
+        self.note(kept);
     }
 
     /// Writes the timelines that were kept.

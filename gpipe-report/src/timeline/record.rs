@@ -73,7 +73,8 @@ impl Record {
     ///
     /// # Errors
     /// [`Error::Record`] if the schedule has another number of stages than `info`, or of micro-batches than its
-    /// [`recomputed`](StageInfo::recomputed) or shares beyond 1; those of `predict`.
+    /// [`recomputed`](StageInfo::recomputed) or shares beyond 1, or the prediction is of other actions than the schedule's;
+    /// those of `predict`.
     pub fn new<E: From<Error>>(
         info: RunInfo,
         schedule: &Schedule,
@@ -112,6 +113,9 @@ impl Record {
             measured: Vec::new(),
         };
         record.check_recomputed()?;
+        if record.keeps() {
+            record.check_actions(&predicted)?;
+        }
         Ok(record)
     }
 
@@ -121,9 +125,36 @@ impl Record {
     }
 
     /// Adds a step.
-    pub fn add(&mut self, step: u64, timeline: &Timeline) {
+    ///
+    /// # Errors
+    /// [`Error::Record`] if the timeline has other actions than the schedule: the file has one list of actions for all
+    /// timelines.
+    pub fn add(&mut self, step: u64, timeline: &Timeline) -> Result<()> {
+        self.check_actions(timeline)?;
         let times = FlatTimeline::new(timeline);
         self.measured.push(MeasuredStep { step, times });
+        Ok(())
+    }
+
+    /// Checks that every device runs the actions of its lane, in their order.
+    pub(crate) fn check_actions(&self, timeline: &Timeline) -> Result<()> {
+        let (lanes, devices) = (self.lanes.len(), timeline.devices());
+        if devices != lanes {
+            return Err(fault(format!(
+                "the timeline is of {devices} devices, but the schedule has {lanes}: give one of a step of this schedule"
+            )));
+        }
+        for (device, lane) in self.lanes.iter().enumerate() {
+            let spans = timeline.of_device(device).iter();
+            let actions = spans.map(|span| span.action.to_string());
+            let expected = lane.split(' ').filter(|word| !word.is_empty());
+            if !actions.eq(expected) {
+                return Err(fault(format!(
+                    "device {device}: the timeline has other actions than the schedule: give one of a step of this schedule"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Takes over the steps up to `made` that an earlier process of the same run has kept, and returns

@@ -63,14 +63,20 @@ impl Tracer {
     }
 
     /// Keeps the timeline of a step, if it is one of the chosen.
-    pub fn step(&mut self, step: u64, timeline: Timeline) {
+    ///
+    /// # Errors
+    /// [`Error::Record`](crate::Error::Record) if the timeline has other actions than the schedule of the record, and is not
+    /// kept.
+    pub fn step(&mut self, step: u64, timeline: Timeline) -> Result<()> {
         if !self.record.keeps() || !(self.is_chosen)(step) {
-            return;
+            return Ok(());
         }
+        self.record.check_actions(&timeline)?;
         self.kept.push_back((step, timeline));
         if self.kept.len() > self.most {
             self.kept.pop_front();
         }
+        Ok(())
     }
 
     /// Writes `timeline.json` with the steps so far, and `trace.json` if steps were kept since the
@@ -81,7 +87,7 @@ impl Tracer {
     pub fn write(&mut self, folder: &RunFolder) -> Result<()> {
         let news = !self.kept.is_empty();
         for (step, timeline) in self.kept.drain(..) {
-            self.record.add(step, &timeline);
+            self.record.add(step, &timeline)?;
         }
         // Those that were written before are the oldest.
         let own = self.record.measured.len().saturating_sub(self.earlier);
