@@ -126,11 +126,18 @@ pub fn parameters(all: u64, trained: u64) -> String {
 ///
 /// assert_eq!(counted(1, "step"), "1 step");
 /// assert_eq!(counted(3, "micro-batch"), "3 micro-batches");
+/// assert_eq!(counted(2, "class"), "2 classes");
 /// ```
 pub fn counted(count: u64, thing: &str) -> String {
     let ending = match thing {
         _ if count == 1 => "",
-        thing if thing.ends_with("ch") => "es",
+        thing
+            if ["ch", "sh", "s", "x"]
+                .iter()
+                .any(|end| thing.ends_with(end)) =>
+        {
+            "es"
+        }
         _ => "s",
     };
     format!("{count} {thing}{ending}")
