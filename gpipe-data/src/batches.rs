@@ -20,14 +20,14 @@ pub type Batch = Vec<Item<Tensors, Target>>;
 /// or were made twice, change nothing.
 ///
 /// # Errors
-/// If `parts` is 0 or exceeds the samples of a step, or a tensor cannot be made.
+/// If `parts` is 0 or exceeds the samples of a step, there is no memory for the list of these, or a tensor cannot be made.
 pub fn training_batch(
     dataset: &Dataset,
     device: &Device,
     parts: usize,
     step: u64,
 ) -> Result<Batch> {
-    let batch = dataset.draws_of_step(step);
+    let batch = dataset.draws_of_step(step)?;
     Cutter {
         dataset,
         device,
@@ -48,7 +48,7 @@ pub fn training_batch_of_replica(
     groups: Groups,
     step: u64,
 ) -> Result<Batch> {
-    let batch = dataset.draws_of_step(step);
+    let batch = dataset.draws_of_step(step)?;
     Cutter {
         dataset,
         device,
@@ -70,7 +70,7 @@ pub fn training_batch_of_groups(
     groups: Groups,
     step: u64,
 ) -> Result<Batch> {
-    let batch = dataset.draws_of_step(step);
+    let batch = dataset.draws_of_step(step)?;
     let divisor = dataset.targets(&batch) as f64;
     let of_step = micro_batches(batch.len(), groups.of_step())?;
     let own = &of_step[groups.own_micro_batches()];
@@ -236,7 +236,7 @@ mod tests {
         assert_ne!(first, inputs(1));
         assert_eq!(first, inputs(0));
         let starts: Vec<u64> = first.chunks(4).map(|tokens| tokens[0] as u64 / 4).collect();
-        assert_eq!(starts, dataset.samples_of_step(0));
+        assert_eq!(starts, dataset.samples_of_step(0).unwrap());
         // Recorded: another order would be another run.
         assert_eq!(starts, [10, 6, 2, 12, 11, 7, 9]);
         for parts in [0, 8] {

@@ -195,16 +195,29 @@ impl Dataset {
     /// The samples of a step, which counts from 0. Without shuffling, step b has the samples b · B to
     /// b · B + B − 1, from the start again at the end; otherwise each epoch has its order.
     /// Empty if all samples are held out.
-    pub fn samples_of_step(&self, step: u64) -> Vec<u64> {
-        let draws = self.draws_of_step(step).into_iter();
-        draws.map(|draw| draw.sample).collect()
+    ///
+    /// # Errors
+    /// [`Error::Batch`] if there is no memory for the list.
+    pub fn samples_of_step(&self, step: u64) -> Result<Vec<u64>> {
+        let draws = self.draws_of_step(step)?.into_iter();
+        Ok(draws.map(|draw| draw.sample).collect())
     }
 
     /// [`samples_of_step`](Self::samples_of_step) with the epoch of each.
-    pub fn draws_of_step(&self, step: u64) -> Vec<Draw> {
+    ///
+    /// # Errors
+    /// As [`samples_of_step`](Self::samples_of_step).
+    pub fn draws_of_step(&self, step: u64) -> Result<Vec<Draw>> {
+        let mut draws = Vec::new();
         if self.train == 0 {
-            return Vec::new();
+            return Ok(draws);
         }
+        let samples = self.batch as usize;
+        let reserved = draws.try_reserve_exact(samples);
+        reserved.map_err(|_| Error::Batch {
+            samples,
+            targets: self.length,
+        })?;
         let first = u128::from(self.samples_drawn(step));
         let mut order: Option<(u64, Permutation)> = None;
         let draw = |offset: u64| {
@@ -225,7 +238,8 @@ impl Dataset {
             };
             of(order.at(within))
         };
-        (0..self.batch).map(draw).collect()
+        draws.extend((0..self.batch).map(draw));
+        Ok(draws)
     }
 
     /// Number of samples that are trained on.

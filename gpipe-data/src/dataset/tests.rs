@@ -122,7 +122,9 @@ fn windows_start_at_multiples_of_the_length_and_batches_wrap() {
         window(&samples, 2),
         [vec![8, 9, 10, 11], vec![9, 10, 11, 12]]
     );
-    let steps: Vec<_> = (0..4).map(|step| samples.samples_of_step(step)).collect();
+    let steps: Vec<_> = (0..4)
+        .map(|step| samples.samples_of_step(step).unwrap())
+        .collect();
     assert_eq!(steps, [[0, 1], [2, 0], [1, 2], [0, 1]]);
 }
 
@@ -151,7 +153,7 @@ fn a_tail_is_held_out_only_for_evaluation() {
     assert_eq!(samples(50, one).unwrap().summary(), "1 sample of 49 tokens");
     let all = held_out(HeldOut::Everything);
     assert_eq!(all.held_out(), 0..49);
-    assert!(all.training_samples() == 0 && all.samples_of_step(0).is_empty());
+    assert!(all.training_samples() == 0 && all.samples_of_step(0).unwrap().is_empty());
 }
 
 #[test]
@@ -166,7 +168,7 @@ fn shuffled_steps_cover_each_epoch() {
     )
     .unwrap();
     let positions: Vec<u64> = (0..10)
-        .flat_map(|step| samples.samples_of_step(step))
+        .flat_map(|step| samples.samples_of_step(step).unwrap())
         .collect();
     for epoch in positions.chunks(100) {
         let mut epoch = epoch.to_vec();
@@ -186,7 +188,10 @@ fn a_resumed_run_draws_what_it_would_have_drawn() {
     let whole = samples(401, options.clone()).unwrap();
     let resumed = samples(401, options.clone()).unwrap().resumed_at(5, 30);
     for step in 5..40 {
-        assert_eq!(resumed.samples_of_step(step), whole.samples_of_step(step));
+        assert_eq!(
+            resumed.samples_of_step(step).unwrap(),
+            whole.samples_of_step(step).unwrap()
+        );
         assert_eq!(resumed.samples_drawn(step), 6 * step);
     }
     // With batches of another size from there on, the epoch goes on where it was.
@@ -195,8 +200,8 @@ fn a_resumed_run_draws_what_it_would_have_drawn() {
         ..options
     };
     let resumed = samples(401, larger).unwrap().resumed_at(5, 30);
-    let [six, seven] = [5, 6].map(|step| whole.samples_of_step(step));
-    assert_eq!(resumed.samples_of_step(5), [six, seven].concat());
+    let [six, seven] = [5, 6].map(|step| whole.samples_of_step(step).unwrap());
+    assert_eq!(resumed.samples_of_step(5).unwrap(), [six, seven].concat());
     assert_eq!(resumed.samples_drawn(7), 54);
 }
 
@@ -292,6 +297,23 @@ fn batches_beyond_all_memory_are_refused() {
             );
         }
     }
+    // Lists of samples that can be addressed and are not there.
+    let samples = SampleOptions {
+        seq_len: 4,
+        batch_size: 1 << 50,
+        ..SampleOptions::default()
+    };
+    let data = Dataset::open(&samples, &Vocabulary::bytes()).unwrap();
+    let refused = crate::batches::training_batch(&data, &device, 1, 0)
+        .err()
+        .unwrap();
+    assert!(
+        refused.is_input_error()
+            && refused
+                .to_string()
+                .starts_with(&format!("`data.batch_size = {}` ", 1_u64 << 50)),
+        "{refused}"
+    );
     // Rows that can be addressed and are not there.
     let rows = SampleOptions {
         seq_len: 1 << 55,
@@ -299,7 +321,9 @@ fn batches_beyond_all_memory_are_refused() {
         ..of_pairs
     };
     let data = Dataset::open(&rows, &Vocabulary::bytes()).unwrap();
-    let refused = data.tensors(&device, &data.draws_of_step(0)).unwrap_err();
+    let refused = data
+        .tensors(&device, &data.draws_of_step(0).unwrap())
+        .unwrap_err();
     assert!(
         refused.to_string().starts_with("out of memory: "),
         "{refused}"
