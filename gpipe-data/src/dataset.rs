@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use gpipe_tensor::{Device, Tensor, Tensors};
@@ -71,6 +72,11 @@ impl Dataset {
             let all = images.count();
             let targets = options.image.as_ref().map_or(1, ImageOptions::targets);
             return Self::new(Content::Images(images), all, targets, options);
+        }
+        // A text of this name is one.
+        if options.source == SYNTHETIC && !Path::new(SYNTHETIC).exists() {
+            let (name, fault) = (options.source.clone(), SourceFault::NeedsImages);
+            return Err(Error::Source { name, fault });
         }
         if let Some(target) = &options.target {
             let pairs = Pairs::open(options, target, vocabulary)?;

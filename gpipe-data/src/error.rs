@@ -177,6 +177,12 @@ pub enum SourceFault {
         /// How many tokens the model knows.
         vocab: usize,
     },
+    /// Noise without the size of its images.
+    #[error(
+        "noise is for models of images: use one, such as `model.name = convnet` (of a library, `SampleOptions::image`), or \
+         name a text"
+    )]
+    NeedsImages,
     /// The digits, in a build without them.
     #[error("not in this build: build with the feature `digits`")]
     NotBuiltIn,

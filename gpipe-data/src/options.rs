@@ -7,8 +7,9 @@ use crate::source::CICERO;
 /// Messages name a setting by its key in a configuration file, as in `` `data.seq_len = 8` ``.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleOptions {
-    /// [`CICERO`], [`DIGITS`](crate::DIGITS), a text file or a folder of them, or a file
-    /// of conversations ([`is_chats`](crate::is_chats)) (`data.source`).
+    /// [`CICERO`], a text file or a folder of them, or a file of conversations ([`is_chats`](crate::is_chats));
+    /// [`DIGITS`](crate::DIGITS); with [`image`](Self::image) also [`SYNTHETIC`](crate::SYNTHETIC) or a folder of pictures
+    /// (`data.source`).
     pub source: String,
     /// A text whose lines are the targets of those of `source`, for an encoder-decoder (`data.target`).
     pub target: Option<String>,

@@ -91,6 +91,21 @@ fn a_text_must_fit_in_memory() {
     );
 }
 
+#[test]
+fn noise_is_for_models_of_images() {
+    let options = SampleOptions {
+        source: SYNTHETIC.to_owned(),
+        ..SampleOptions::default()
+    };
+    let refused = Dataset::open(&options, &Vocabulary::bytes()).err().unwrap();
+    assert!(refused.is_input_error());
+    let said = refused.to_string();
+    assert!(
+        said.starts_with("`data.source = synthetic`: noise is for models of images: "),
+        "{said}"
+    );
+}
+
 /// Of a folder of pictures too, before it is looked at.
 #[test]
 fn pictures_without_pixels_are_refused() {
