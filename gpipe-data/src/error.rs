@@ -270,19 +270,23 @@ pub enum PairFault {
         /// Whether it is the line of the targets.
         is_target: bool,
     },
-    /// A line that is longer than a row.
+    /// Lines that are longer than a row.
     #[error(
-        "line {line}{} has {tokens} tokens with its end: use `data.seq_len = {tokens}` instead of {seq_len}, or \
-         remove the line from both texts",
-        of_source(*is_target)
+        "line {line}{} has {tokens} tokens with its end{}: use `data.seq_len = {tokens}` instead of {seq_len}, or \
+         remove {} from both texts",
+        of_source(*is_target),
+        if *pairs > 1 { format!(", the most of {pairs} lines that are too long") } else { String::new() },
+        if *pairs > 1 { "those lines" } else { "the line" }
     )]
     TooLong {
-        /// The line.
+        /// The first of the longest.
         line: usize,
         /// Whether it is the line of the targets.
         is_target: bool,
         /// Its tokens and the end token.
         tokens: usize,
+        /// Pairs of lines of which one is too long.
+        pairs: usize,
         /// Tokens of a row.
         seq_len: usize,
     },

@@ -44,6 +44,38 @@ impl Sequences {
     }
 }
 
+/// The first of the longest lines among those that are longer than a row.
+#[derive(Default)]
+struct TooLong {
+    line: usize,
+    is_target: bool,
+    tokens: usize,
+    /// Pairs of which a line is too long, and the last of them.
+    pairs: usize,
+    last: usize,
+}
+
+impl TooLong {
+    /// Adds a line; lines are given in their order.
+    fn note(&mut self, line: usize, is_target: bool, tokens: usize) {
+        self.pairs += usize::from(self.last != line);
+        self.last = line;
+        if tokens > self.tokens {
+            (self.line, self.is_target, self.tokens) = (line, is_target, tokens);
+        }
+    }
+
+    fn fault(self, seq_len: usize) -> PairFault {
+        PairFault::TooLong {
+            line: self.line,
+            is_target: self.is_target,
+            tokens: self.tokens,
+            pairs: self.pairs,
+            seq_len,
+        }
+    }
+}
+
 /// Pairs in rows: every row has as many of the next pairs as fit it.
 pub(crate) struct Pairs {
     /// Each ends with the end token.
@@ -107,6 +139,8 @@ impl Pairs {
             length: options.seq_len,
             end,
         };
+        // Of all lines that are too long, so that one row is long enough for the whole text.
+        let mut longest: Option<TooLong> = None;
         for (i, (source, target_line)) in source_lines.into_iter().zip(target_lines).enumerate() {
             let line = i + 1;
             for (text, is_target) in [(source, false), (target_line, true)] {
@@ -133,13 +167,11 @@ impl Pairs {
                     }));
                 }
                 if tokens.len() > options.seq_len {
-                    let (tokens, seq_len) = (tokens.len(), options.seq_len);
-                    return Err(fault(PairFault::TooLong {
-                        line,
-                        is_target,
-                        tokens,
-                        seq_len,
-                    }));
+                    let longest = longest.get_or_insert_default();
+                    longest.note(line, is_target, tokens.len());
+                }
+                if longest.is_some() {
+                    continue;
                 }
                 let taken = room.take(text.len() + END.len(), size_of_val(&tokens[..]));
                 taken.map_err(|of| fault(PairFault::TooLarge(of)))?;
@@ -148,6 +180,9 @@ impl Pairs {
                     false => pairs.sources.push(&tokens),
                 }
             }
+        }
+        if let Some(longest) = longest {
+            return Err(fault(longest.fault(options.seq_len)));
         }
         if count == 0 {
             return Err(fault(PairFault::NoPairs));
@@ -375,6 +410,17 @@ mod tests {
             let line = refused(sources, targets, 4);
             assert!(line.contains(words), "{line}");
         }
+        // One attempt is enough, whichever of the texts has the longest line.
+        let line = refused("abc\nabcdef\nab\nx\n", "vwxyz\nuvwxyz\nabcdefgh\ny\n", 4);
+        let words = "line 3 has 9 tokens with its end, the most of 3 lines that are too long: use `data.seq_len = 9` instead \
+                     of 4, or remove those lines from both texts";
+        assert!(line.ends_with(words), "{line}");
+        opened(
+            "abc\nabcdef\nab\nx\n",
+            "vwxyz\nuvwxyz\nabcdefgh\ny\n",
+            &options(9),
+        )
+        .unwrap();
         let small = SampleOptions {
             vocab: 100,
             ..options(4)
