@@ -94,20 +94,30 @@ impl Dataset {
             .map(|all| all.saturating_sub(text.len() as u64));
         let origin = format!("`data.source = {}`", options.source);
         let tokens = vocabulary.encode_within(text, options.threads, &origin, memory)?;
-        Self::text(tokens, options)
+        Self::text(tokens, options, Some(vocabulary))
     }
 
     /// The samples of a text. Sample i has the tokens from `i * seq_len` on, and predicts each next
     /// one.
     ///
     /// # Errors
-    /// [`Error::Source`] for a text that is too short or has tokens beyond `vocab`, [`Error::Zero`]
+    /// [`Error::Tokens`] for a text that is too short or has tokens beyond `vocab`, [`Error::Zero`]
     /// for a size of 0.
     pub fn from_tokens(tokens: Vec<u32>, options: &SampleOptions) -> Result<Self> {
-        Self::text(Tokens::Numbers(tokens), options)
+        let made = Self::text(Tokens::Numbers(tokens), options, None);
+        // They are not those of `source`.
+        made.map_err(|error| match error {
+            Error::Source { fault, .. } => Error::Tokens(fault),
+            other => other,
+        })
     }
 
-    fn text(tokens: Tokens, options: &SampleOptions) -> Result<Self> {
+    /// The samples of tokens, of a vocabulary if that is known.
+    fn text(
+        tokens: Tokens,
+        options: &SampleOptions,
+        vocabulary: Option<&Vocabulary>,
+    ) -> Result<Self> {
         let fault = |fault| {
             let name = options.source.clone();
             Err(Error::Source { name, fault })
@@ -135,11 +145,13 @@ impl Dataset {
         }
         let unknown = |place: &usize| tokens.at(*place) as usize >= vocab;
         if let Some(place) = (0..tokens.len()).find(unknown) {
-            let token = tokens.at(place);
+            let largest = (0..tokens.len()).map(|place| tokens.at(place)).max();
+            let found = u64::from(largest.unwrap_or(0)) + 1;
             return fault(SourceFault::UnknownToken {
-                token,
+                token: tokens.at(place),
                 place,
                 vocab,
+                needed: vocabulary.map_or(found, |vocabulary| vocabulary.size().max(found)),
             });
         }
         Self::new(Content::Text(tokens), all, seq_len, options)

@@ -35,6 +35,9 @@ pub enum Error {
         /// Why not.
         fault: SourceFault,
     },
+    /// No samples can be made of tokens that a caller gave.
+    #[error("the tokens: {0}")]
+    Tokens(SourceFault),
     /// No pairs can be made of a text and the text of its targets.
     #[error("`data.target = {target}`: {fault}")]
     Pairs {
@@ -166,8 +169,7 @@ pub enum SourceFault {
     OneSample,
     /// A token that the model does not know.
     #[error(
-        "token {token} at place {place} is beyond model.vocab = {vocab}: name another text, or use 256, which \
-         bytes need, for a new model"
+        "token {token} at place {place} is beyond model.vocab = {vocab}: {}", larger(*needed)
     )]
     UnknownToken {
         /// The token.
@@ -176,6 +178,8 @@ pub enum SourceFault {
         place: usize,
         /// How many tokens the model knows.
         vocab: usize,
+        /// How many a model of these tokens knows: those of the vocabulary.
+        needed: u64,
     },
     /// Noise without the size of its images.
     #[error(
@@ -292,9 +296,8 @@ pub enum PairFault {
     },
     /// A token that the model does not know.
     #[error(
-        "token {token} in line {line}{} is beyond model.vocab = {vocab}: name another text, or use 256, which \
-         bytes need, for a new model",
-        of_source(*is_target)
+        "token {token} in line {line}{} is beyond model.vocab = {vocab}: {}",
+        of_source(*is_target), larger(*needed)
     )]
     UnknownToken {
         /// The token.
@@ -305,6 +308,8 @@ pub enum PairFault {
         is_target: bool,
         /// How many tokens the model knows.
         vocab: usize,
+        /// How many a model of these tokens knows: those of the vocabulary.
+        needed: u64,
     },
     /// A tokenizer that cannot end a line.
     #[error("the tokenizer has no token for the end of a line: use `data.tokenizer = bytes`")]
@@ -393,6 +398,17 @@ impl ChatFault {
 /// Names the text of a line, where it is not the one that the message begins with.
 fn of_source(is_target: bool) -> &'static str {
     if is_target { "" } else { " of `data.source`" }
+}
+
+/// The mend for a token that the model does not know, of a vocabulary of `needed` tokens.
+fn larger(needed: u64) -> String {
+    match needed {
+        256 => "use `model.vocab = 256` for a new model, which bytes need, or name another text"
+            .to_owned(),
+        needed => format!(
+            "use `model.vocab = {needed}` for a new model, which its tokens need, or the tokenizer that belongs to the model"
+        ),
+    }
 }
 
 /// The mend for a text that is too short, of which there are samples of at most `most` tokens.

@@ -23,7 +23,8 @@ pub struct SampleOptions {
     pub seed: u64,
     /// Samples that are kept for evaluation.
     pub held_out: HeldOut,
-    /// Tokens that the model knows: a text with others is refused (`model.vocab`).
+    /// Tokens that the model knows: a text with others is refused (`model.vocab`). [`Vocabulary::size`](crate::Vocabulary::size)
+    /// or more knows all of them.
     pub vocab: usize,
     /// Threads that make tokens of a text (`pipeline.threads`).
     pub threads: usize,

@@ -158,12 +158,12 @@ impl Pairs {
                     .iter()
                     .find(|&&token| token as usize >= options.vocab)
                 {
-                    let vocab = options.vocab;
                     return Err(fault(PairFault::UnknownToken {
                         token,
                         line,
                         is_target,
-                        vocab,
+                        vocab: options.vocab,
+                        needed: vocabulary.size(),
                     }));
                 }
                 if tokens.len() > options.seq_len {

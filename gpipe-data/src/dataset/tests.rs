@@ -261,8 +261,22 @@ fn text_that_is_too_short_is_refused() {
     };
     assert_eq!(
         refused(50, small),
-        "`data.source = cicero`: token 20 at place 20 is beyond model.vocab = 20: name another text, or use 256, \
-         which bytes need, for a new model"
+        "the tokens: token 20 at place 20 is beyond model.vocab = 20: use `model.vocab = 50` for a new model, which its \
+         tokens need, or the tokenizer that belongs to the model"
+    );
+    let small = SampleOptions {
+        vocab: 20,
+        ..in_order()
+    };
+    let refused_bytes = Dataset::open(&small, &Vocabulary::bytes()).err().unwrap();
+    let said = refused_bytes.to_string();
+    assert!(
+        said.starts_with("`data.source = cicero`: token 78 at place 0 "),
+        "{said}"
+    );
+    assert!(
+        said.contains("use `model.vocab = 256` for a new model, which bytes need"),
+        "{said}"
     );
     for zero in [
         SampleOptions {
