@@ -234,3 +234,48 @@ fn more_bytes_are_no_more_work() {
     );
     assert_eq!(works.last(), Some(&0));
 }
+
+/// Under every policy: what is predicted from such a plan would be of another run, or panic.
+#[test]
+fn parts_that_do_not_fit_each_other_make_no_plan() {
+    let run = run(2, 8, 4, 0.0);
+    let mut layers = run.model.layers();
+    let (costs, cut) = (run.costs(&layers), run.cut(layers.len()));
+    let weights = ParameterBytes::new(&mut layers, Some(&run.optimizer));
+    let fewer = ParameterBytes::new(&mut layers[1..], Some(&run.optimizer));
+    let [first, last] = [cut[0].clone(), cut[1].clone()];
+    let end = last.end;
+    let cuts = [
+        vec![first.clone(), first.start..end],
+        vec![first.clone(), last.start..end - 1],
+        vec![first.clone(), last.start..end + 1],
+        vec![last.clone(), first.clone()],
+        vec![0..0, 0..end],
+        vec![first.clone()],
+        vec![],
+    ];
+    let schedule = |stages, micro_batches| gpipe(stages, micro_batches).expect("a valid size");
+    let fits = schedule(2, 4);
+    for policy in [
+        Policy::Keep,
+        Policy::Stage,
+        Policy::ExceptLast,
+        Policy::Every(2),
+        Policy::Budget(Bytes(u64::MAX)),
+    ] {
+        RematPlan::new(policy, &weights, &costs, &cut, &fits).expect("a plan");
+        let refused = |weights, cut: &[_], schedule: &Schedule| {
+            let made = RematPlan::new(policy, weights, &costs, cut, schedule);
+            assert!(
+                matches!(made, Err(Error::Assembly(_))),
+                "{policy:?} {cut:?}"
+            );
+        };
+        for cut in &cuts {
+            refused(&weights, cut, &fits);
+        }
+        refused(&weights, &cut, &schedule(2, 3));
+        refused(&weights, &cut, &schedule(3, 4));
+        refused(&fewer, &cut, &fits);
+    }
+}

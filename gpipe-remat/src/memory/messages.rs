@@ -50,6 +50,9 @@ impl MessageBytes {
 
 /// The bytes of messages of each rank of a replica; `rank_of` is the rank of each stage, counted from the first of the
 /// replica. The other arguments are those of the pipeline, with parameters that need not be made yet.
+///
+/// # Panics
+/// If the parts do not fit each other, as [`RematPlan::new`] checks them.
 pub fn predict_messages(
     layers: &mut [Box<dyn Layer>],
     optimizer: Option<&Optimizer>,

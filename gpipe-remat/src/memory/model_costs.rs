@@ -291,16 +291,25 @@ impl ModelCosts {
     }
 
     /// Number of samples of micro-batch `m`.
+    ///
+    /// # Panics
+    /// For a micro-batch that is not there.
     pub fn samples(&self, m: usize) -> usize {
         self.sizes[m]
     }
 
     /// The layers' costs for micro-batch `m`.
+    ///
+    /// # Panics
+    /// For a micro-batch that is not there.
     pub fn of(&self, m: usize) -> &[Cost] {
         &self.layers[&self.sizes[m]].costs
     }
 
     /// The input flow of `layer` for micro-batch `m`; for `layer` = number of layers, the model's output.
+    ///
+    /// # Panics
+    /// For a micro-batch or a layer that is not there.
     pub fn flow(&self, m: usize, layer: usize) -> &[Flow] {
         &self.layers[&self.sizes[m]].flows[layer]
     }

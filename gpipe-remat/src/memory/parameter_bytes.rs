@@ -105,6 +105,9 @@ impl ParameterBytes {
 
     /// The bytes of a stage of these layers, without its activations. A tied gradient from another stage
     /// counts while it is merged.
+    ///
+    /// # Panics
+    /// For layers that are not there.
     pub fn of_stage(&self, part: Range<usize>) -> StageMemory {
         let mut memory = StageMemory::default();
         let here = &self.layers[part.clone()];

@@ -10,6 +10,9 @@ use super::replay::Replay;
 use crate::{ModelCosts, ParameterBytes, RematPlan, StageMemory};
 
 /// The memory of every stage over one training step under `schedule` and `remat_plan`.
+///
+/// # Panics
+/// If the parts do not fit each other, as [`RematPlan::new`] checks them.
 pub fn predict_memory(
     weights: &ParameterBytes,
     costs: &ModelCosts,
@@ -30,6 +33,9 @@ pub fn predict_memory(
 /// The bytes that every stage holds over one training step, in the form that
 /// [`Timeline::with_held`](gpipe_sched::Timeline::with_held) takes: those before the first action, then one
 /// entry for each of its actions. `memory` is the result of [`predict_memory`] for the same run.
+///
+/// # Panics
+/// As [`predict_memory`].
 pub fn predict_held(
     memory: &[StageMemory],
     costs: &ModelCosts,

@@ -35,7 +35,9 @@ impl RematPlan {
     /// choice is made per stage, from the bytes.
     ///
     /// # Errors
-    /// If the parts do not fit each other, or a stage does not fit the budget whatever it keeps.
+    /// [`Error::Assembly`] if the parts do not fit each other: weights and costs of other numbers of layers, a cut that is
+    /// none of these layers, or a schedule of other numbers of stages and micro-batches. [`Error::Budget`] if a stage does
+    /// not fit the budget whatever it keeps.
     pub fn new(
         policy: Policy,
         weights: &ParameterBytes,
@@ -43,18 +45,14 @@ impl RematPlan {
         cut: &[Range<usize>],
         schedule: &Schedule,
     ) -> Result<Self> {
-        // Parts that do not fit each other are refused by the assembly.
-        let portals = match budget::check_parts(weights, costs, cut, schedule) {
-            Ok(()) => Portals::new(costs, cut),
-            Err(_) => Portals::default(),
-        };
+        budget::check_parts(weights, costs, cut, schedule)?;
+        let portals = Portals::new(costs, cut);
         if let Policy::Budget(limit) = policy {
             if costs.before() > 0 {
                 return Err(Error::Assembly(
                     "a budget does not count layers before the pipeline: use another policy, such as `stage`".into(),
                 ));
             }
-            budget::check_parts(weights, costs, cut, schedule)?;
             let stages = budget::stages(weights, costs, cut, schedule, limit)?;
             let plan = Self::of_stages(stages, schedule.micro_batches());
             let plan = plan.with_samples(costs).with_frozen(costs, cut);
@@ -239,6 +237,9 @@ impl RematPlan {
 
     /// The tensors that `stage` keeps of micro-batch `m`. Not called for micro-batches that the schedule
     /// does not have (evaluation), which are not kept.
+    ///
+    /// # Panics
+    /// For a stage or a micro-batch that the plan does not have.
     pub fn kept(&self, stage: usize, m: usize) -> &Retained {
         &self.cells[stage * self.micro_batches + m]
     }

@@ -117,6 +117,9 @@ impl StagePrices {
     }
 
     /// The cost of a stage of these layers.
+    ///
+    /// # Panics
+    /// For layers or a stage that are not there.
     pub fn of(&self, stage: usize, layers: Range<usize>) -> u64 {
         let own = self.sums.of(layers.clone());
         let again = self.again.as_ref().map(|again| again.of(stage, layers));

@@ -49,6 +49,9 @@ fn before_pipeline(
 /// The simulator's costs of a model under a cut and a remat plan, by the number of cores that an action
 /// may use, from one on, as [`simulate_shared`](gpipe_sched::simulate_shared) takes them. Transfers are
 /// free.
+///
+/// # Panics
+/// If the parts do not fit each other, as [`RematPlan::new`] checks them, or `times` are of fewer layers.
 pub fn simulator_costs(
     costs: &ModelCosts,
     times: &Times,

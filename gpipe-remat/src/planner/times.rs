@@ -106,6 +106,9 @@ impl Times {
 
     /// The seconds of the update of the parameters, which all devices begin at the same time. `speed`
     /// returns the speed of a device; the devices share the cores, if a number is given.
+    ///
+    /// # Panics
+    /// For a cut of more layers than these times are of.
     pub fn update(
         &self,
         cut: &[Range<usize>],

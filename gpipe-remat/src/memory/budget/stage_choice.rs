@@ -110,9 +110,16 @@ pub(crate) fn check_parts(
     if is_cut(cut, layers) && fits {
         return Ok(());
     }
+    if fits {
+        return Err(Error::Assembly(format!(
+            "the parts of the cut are not those of a model of {layers} layers: give ranges in order, the first from 0, each \
+             from the end of the one before, the last to {layers}, none empty"
+        )));
+    }
     Err(Error::Assembly(format!(
         "costs of {layers} layers and {} micro-batches, weights of {} layers, a cut into {} parts and \
-         a schedule of {} stages and {} micro-batches do not belong together",
+         a schedule of {} stages and {} micro-batches do not belong together: make all of them of the same layers, stages \
+         and micro-batches",
         costs.micro_batches(),
         weights.layers(),
         cut.len(),
