@@ -7,8 +7,21 @@
 use gpipe_sched::{ItemOf, LossStage, Pipeline, PipelineError};
 use gpipe_tensor::Tensors;
 
-use crate::stage::value_watch::{LOSS, Watch};
+use crate::stage::value_watch::{LOSS, Watch, first_in};
 use crate::{Error, LayerStage, NonFinite, Pass, Value};
+
+/// The name of what comes before the first layer.
+const INPUT: &str = "input";
+
+/// The first element of the inputs of a micro-batch that is not finite.
+fn broken_input(inputs: &Tensors) -> crate::Result<Option<f32>> {
+    for input in inputs.iter().filter(|input| input.dtype().is_float()) {
+        if let Some(found) = first_in(input)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
 
 /// Runs `batch` again and finds the first value that is not finite. `None` if every value is finite and
 /// only sums over layers are not, and over several ranks.
@@ -27,6 +40,9 @@ pub fn first_non_finite<T: LossStage<Tensors> + 'static>(
     if pipeline.world().is_some() {
         return Ok(None);
     }
+    // An input that cannot be checked is taken for finite: the step itself says what is wrong.
+    let inputs = batch.iter().map(|item| broken_input(&item.input).ok()?);
+    let inputs: Vec<Option<f32>> = inputs.collect();
     let last = pipeline.schedule().stages() - 1;
     pipeline.each(move |index, stage| {
         stage.watch(Some(Watch::new(index == last)));
@@ -65,6 +81,15 @@ pub fn first_non_finite<T: LossStage<Tensors> + 'static>(
     let Some(first) = path.min_by_key(|found| found.micro_batch) else {
         return Ok(None);
     };
+    if let Some(&Some(found)) = inputs.get(first.micro_batch) {
+        return Ok(Some(NonFinite {
+            micro_batch: first.micro_batch,
+            layer: INPUT.into(),
+            pass: Pass::Forward,
+            value: Value::Input,
+            found,
+        }));
+    }
     let name = first.layer.clone();
     let culprits = pipeline.gather(move |_, stage| stage.broken_parameter(&name))?;
     Ok(Some(match culprits.into_iter().flatten().next() {

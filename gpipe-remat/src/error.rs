@@ -87,7 +87,7 @@ pub enum Error {
     )]
     Unfinished,
     /// A value of a training step is not finite, so no parameter was changed.
-    #[error("{0}: no parameter was changed; use a lower learning rate, or clip the gradients")]
+    #[error("{0}: no parameter was changed; {mend}", mend = .0.mend())]
     NonFinite(crate::NonFinite),
     /// An invalid setting of an optimizer step.
     #[error("{what} is {value}: use a number from 0 to 3.4e38")]

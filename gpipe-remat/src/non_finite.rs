@@ -24,6 +24,8 @@ impl fmt::Display for Pass {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Value {
+    /// An input of the model.
+    Input,
     /// An output of the layer; for the loss, the loss itself.
     Output,
     /// An input gradient of the layer.
@@ -42,7 +44,7 @@ pub enum Value {
 pub struct NonFinite {
     /// The micro-batch.
     pub micro_batch: usize,
-    /// The layer's global name; `loss` after the last one.
+    /// The layer's global name; `input` before the first one, `loss` after the last one.
     pub layer: String,
     /// The pass.
     pub pass: Pass,
@@ -50,6 +52,16 @@ pub struct NonFinite {
     pub value: Value,
     /// The value: NaN or infinite.
     pub found: f32,
+}
+
+impl NonFinite {
+    /// What to do about it.
+    pub(crate) fn mend(&self) -> &'static str {
+        match self.value {
+            Value::Input => "give inputs that are finite",
+            _ => "use a lower learning rate, or clip the gradients",
+        }
+    }
 }
 
 impl fmt::Display for NonFinite {
@@ -63,6 +75,7 @@ impl fmt::Display for NonFinite {
         } = self;
         write!(f, "micro-batch {micro_batch}, layer {layer}, {pass}: ")?;
         match value {
+            Value::Input => write!(f, "the input of the model holds {found}"),
             Value::Output => write!(f, "the output is {found}"),
             Value::InputGradient => write!(f, "the gradient of the input is {found}"),
             Value::Gradient(name) => write!(f, "the gradient of {name} is {found}"),

@@ -286,6 +286,32 @@ fn all_verbs_work_with_any_end() {
     assert!(error.starts_with(expected), "{error}");
 }
 
+/// No learning rate would help.
+#[test]
+fn an_input_that_is_not_finite_is_named() {
+    let host = Host::new(1).expect("threads");
+    let device = host.device(DeviceId::Cpu).expect("a CPU");
+    let mut values = vec![0.5; 36];
+    values[20] = f32::NAN;
+    let x = [Tensor::from_f32(&device, [12, 3], values).expect("room")];
+    let own = builder().build_with_loss(&host, |y: &Tensor, (): ()| {
+        let dy = Tensor::from_f32(y.device(), y.shape().clone(), vec![1.0; y.elements()])?;
+        Ok((y.f32s()?.iter().copied().map(f64::from).sum(), dy))
+    });
+    let own = own.expect("a pipeline");
+    let sgd = Optimizer::from(Sgd::default());
+    let mut trainer = Trainer::new(own, sgd, |_| 1.0);
+    let error = trainer.step_on(|step| batch_items(&x, 4, step, true, |_| Ok(())));
+    let error = error.expect_err("the loss is not a number");
+    let Error::NonFinite(first) = &error else {
+        panic!("{error}");
+    };
+    assert_eq!((first.micro_batch, &first.value), (2, &Value::Input));
+    let expected = "micro-batch 2, layer input, forward: the input of the model holds NaN: no parameter was changed; \
+                    give inputs that are finite";
+    assert_eq!(error.to_string(), expected);
+}
+
 /// The last layer would name itself.
 #[test]
 fn a_gradient_of_another_shape_is_one_of_the_loss() {
