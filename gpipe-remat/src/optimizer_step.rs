@@ -28,7 +28,8 @@ pub struct StepStats {
 /// training loop does between two batches.
 ///
 /// `step` counts from 0. `clip` is the largest norm of the gradients; a larger one is scaled down to it
-/// (0: no limit). A second update without a step between them is made from the same gradients.
+/// (0: no limit). A second update without a step between them is made from the same gradients. Before the
+/// first step gradients are zeros, and an update changes parameters by weight decay alone.
 ///
 /// In this order:
 ///
