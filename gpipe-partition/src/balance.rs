@@ -68,6 +68,9 @@ pub fn balance_by(
 /// # Errors
 /// If there are no parts, no layers, or more parts than layers.
 ///
+/// # Panics
+/// For more parts than a list can have numbers (`isize::MAX` bytes).
+///
 /// ```
 /// # use std::ops::Range;
 /// // The last stage does not compute its forward pass, a third of all, again.

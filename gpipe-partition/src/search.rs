@@ -8,7 +8,7 @@
 //!
 //! The answers are right where a longer run never costs less than a shorter one inside it. Where
 //! that does not hold they are cuts within their limits all the same, but a better one may be
-//! missed. Nothing panics, whatever an oracle answers.
+//! missed. Nothing panics, whatever an oracle answers, as long as memory holds a number for each part.
 //!
 //! Packing asks a few times for each part. Only where parts differ and one has to end early, lest a later one find no
 //! layers, it asks for parts times layers in the worst case, and remembers as many answers.
@@ -96,13 +96,18 @@ pub fn pack(
     parts: usize,
     fits: impl Fn(usize, Range<usize>) -> bool,
 ) -> Option<Vec<usize>> {
-    let mut ends = Vec::with_capacity(parts.min(layers.len()));
+    // It grows: the first parts may not fit, of numbers for which there is no memory.
+    let mut ends = Vec::new();
     let mut start = layers.start;
     for part in 0..parts {
         let most = layers.end.checked_sub(parts - 1 - part)?;
         start = match furthest(start, most, |end| fits(part, start..end)) {
             Some(end) => end,
-            None if start < most && (0..parts).any(|other| fits(other, start..start + 1)) => {
+            // Where each part before has one layer, none can end earlier.
+            None if start - layers.start > part
+                && start < most
+                && (0..parts).any(|other| fits(other, start..start + 1)) =>
+            {
                 return pack_with_early_ends(layers, parts, fits);
             }
             None => return None,
@@ -119,7 +124,7 @@ fn pack_with_early_ends(
     fits: impl Fn(usize, Range<usize>) -> bool,
 ) -> Option<Vec<usize>> {
     // For each part its ends, ascending, and a start from which it reaches each of them.
-    let mut reached: Vec<Vec<(usize, usize)>> = Vec::with_capacity(parts.min(layers.len()));
+    let mut reached: Vec<Vec<(usize, usize)>> = Vec::new();
     let mut starts = vec![layers.start];
     for part in 0..parts {
         let most = layers.end.checked_sub(parts - 1 - part)?;
@@ -132,6 +137,9 @@ fn pack_with_early_ends(
                 end += 1;
                 ends.push((end, start));
             }
+        }
+        if ends.is_empty() {
+            return None;
         }
         starts = ends.iter().map(|&(end, _)| end).collect();
         reached.push(ends);
@@ -256,6 +264,8 @@ mod tests {
         assert_eq!(furthest(0, most, |_| true), Some(most));
         assert_eq!(furthest(most - 1, most, |_| true), Some(most));
         assert_eq!(pack(0..most, 2, |_, _| true), Some(vec![most - 1, most]));
+        assert_eq!(pack(0..most, most, |_, _| false), None);
+        assert_eq!(pack(0..most, most - 9, |part, _| part < 9), None);
     }
 
     #[test]
