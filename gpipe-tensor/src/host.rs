@@ -45,10 +45,14 @@ struct Shared {
 }
 
 impl Host {
+    /// The most threads of a host. Each thread that starts looks for work at all others, so that twice as many take four
+    /// times as long to start: 2,000 take seconds.
+    pub const MAX_THREADS: usize = 1024;
+
     /// A host whose operations use at most `threads` threads in total.
     ///
     /// # Errors
-    /// [`Error::Argument`] for zero threads, or if the system cannot start them.
+    /// [`Error::Argument`] for zero threads, more than [`MAX_THREADS`](Self::MAX_THREADS), or if the system cannot start them.
     pub fn new(threads: usize) -> Result<Self> {
         Self::with(threads, Precision::Single)
     }
@@ -73,6 +77,12 @@ impl Host {
         };
         if threads == 0 {
             return Err(fail("0 threads cannot compute: use 1 or more".into()));
+        }
+        if threads > Self::MAX_THREADS {
+            let most = Self::MAX_THREADS;
+            return Err(fail(format!(
+                "{threads} threads are more than a host starts: use {most} or fewer"
+            )));
         }
         let start = |threads: usize| {
             Helpers::start(threads - 1).map_err(|e| {
@@ -349,11 +359,19 @@ mod tests {
     }
 
     #[test]
-    fn no_threads_are_an_error_that_names_the_mend() {
+    fn none_and_too_many_threads_are_errors_that_name_the_mend() {
         assert_eq!(
             Host::new(0).err().unwrap().to_string(),
             "threads: 0 threads cannot compute: use 1 or more"
         );
+        for threads in [1025, 100_000, usize::MAX] {
+            assert_eq!(
+                Host::new(threads).err().unwrap().to_string(),
+                format!(
+                    "threads: {threads} threads are more than a host starts: use 1024 or fewer"
+                )
+            );
+        }
     }
 
     #[cfg(not(feature = "cuda"))]
