@@ -331,7 +331,8 @@ fn not_negative(what: &str, value: f64) -> Result<()> {
 
 /// The factor of the gradients that limits their global norm to `max` (0: no limit), as PyTorch's
 /// `clip_grad_norm_`: max / (norm + 1e-6), if that is below 1. NaN for a norm that is NaN, as there:
-/// `gpipe_remat::optimizer_step` refuses such gradients before.
+/// `gpipe_remat::optimizer_step` refuses such gradients before. Neither number is negative: the factor would turn gradients
+/// around.
 pub fn clip_factor(norm: f64, max: f64) -> f32 {
     if max == 0.0 {
         return 1.0;

@@ -41,6 +41,8 @@ impl Schedule {
     ///
     /// When a stage gives a tensor, the taker has taken those that some flow known to the giver followed,
     /// and may be arbitrarily late with all others.
+    ///
+    /// Both stages of the portal are of this schedule, with others between them: of another portal the numbers mean nothing.
     pub fn portal_slots(&self, portal: Portal) -> [usize; 2] {
         [Direction::Forward, Direction::Backward]
             .map(|direction| self.most_in_portal(portal, direction))

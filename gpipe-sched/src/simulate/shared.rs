@@ -16,7 +16,7 @@ use crate::simulate::timeline::{Span, Timeline};
 ///
 /// Running actions share the processors evenly; the remainder of the division goes to those that have
 /// run for the longest time. `by_share[n − 1]` holds the costs with `n` processors; more than are
-/// listed bring no further speed-up.
+/// listed bring no further speed-up. No processors count as one.
 ///
 /// An action begins with its share. When the share changes, the action takes or gives up processors at
 /// once, or, if the costs have operations ([`Costs::with_operations`]), at the end of its operation.
