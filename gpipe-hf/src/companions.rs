@@ -10,13 +10,13 @@ use crate::config_json::read_config;
 use crate::error::{Error, Result};
 use crate::gguf::{is_gguf, tokenizer_files};
 use crate::links::check_link;
-use crate::names::{SETTINGS, TEMPLATE, TOKENIZER};
+use crate::names::{SETTINGS, SPECIAL_TOKENS, TEMPLATE, TOKENIZER};
 
 /// Files beside `tokenizer.json` from which `transformers` makes the same tokenizer.
 const OF_TOKENIZER: [&str; 6] = [
     SETTINGS,
     TEMPLATE,
-    "special_tokens_map.json",
+    SPECIAL_TOKENS,
     "added_tokens.json",
     "vocab.json",
     "merges.txt",
@@ -24,6 +24,23 @@ const OF_TOKENIZER: [&str; 6] = [
 
 /// How `transformers` samples by default.
 const GENERATION: &str = "generation_config.json";
+
+/// Files that are there, in a folder without `tokenizer.json`, where the model has a tokenizer of another kind or another
+/// part of one.
+const OTHER_TOKENIZERS: [&str; 9] = [
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "tekken.json",
+    "spiece.model",
+    "vocab.txt",
+    SETTINGS,
+    SPECIAL_TOKENS,
+    "added_tokens.json",
+];
+
+/// The most tokens of a model of bytes: 256 and a few special tokens, filled up to a multiple of 64.
+const MOST_OF_BYTES: usize = 320;
 
 /// The largest companion that is read.
 const LARGEST: u64 = 32 << 20;
@@ -83,11 +100,13 @@ impl Companions {
     }
 }
 
-/// The `tokenizer.json` in the folder of a model, if it has one, or the GGUF file itself; it is not read.
+/// The `tokenizer.json` in the folder of a model that knows `known` tokens, if it has one, or the GGUF file itself; it is
+/// not read. None for a model of bytes: one without files of a tokenizer, and with a vocabulary of bytes and a few
+/// special tokens.
 ///
 /// # Errors
-/// If there are only tables from which a tokenizer could be made: such a model is none of bytes.
-pub fn tokenizer_file(folder: &Path) -> Result<Option<PathBuf>> {
+/// If the tokenizer is of another kind, or missing: read as bytes, a text would be other tokens than those of training.
+pub fn tokenizer_file(folder: &Path, known: usize) -> Result<Option<PathBuf>> {
     if is_gguf(folder) {
         return Ok(Some(folder.to_owned()));
     }
@@ -95,14 +114,18 @@ pub fn tokenizer_file(folder: &Path) -> Result<Option<PathBuf>> {
     if there(TOKENIZER) {
         return Ok(Some(folder.join(TOKENIZER)));
     }
-    if there("vocab.json") || there("merges.txt") {
-        return Err(Error::Invalid {
-            path: folder.to_owned(),
-            fault: format!(
-                "it has vocab.json or merges.txt but no {TOKENIZER}: load its tokenizer with transformers \
-                 and save it there, or use `data.tokenizer = bytes`"
-            ),
-        });
-    }
-    Ok(None)
+    let fault = match OTHER_TOKENIZERS.iter().find(|name| there(name)) {
+        Some(name) => format!("it has {name} but no {TOKENIZER}"),
+        None if known > MOST_OF_BYTES => {
+            format!("it has no {TOKENIZER}, and its model knows {known} tokens, more than bytes")
+        }
+        None => return Ok(None),
+    };
+    Err(Error::Invalid {
+        path: folder.to_owned(),
+        fault: format!(
+            "{fault}: put the {TOKENIZER} of the model there (`save_pretrained` of its `AutoTokenizer` in \
+             transformers writes it), or use `data.tokenizer = bytes`"
+        ),
+    })
 }

@@ -10,6 +10,8 @@ pub const INDEX: &str = "model.safetensors.index.json";
 pub const TOKENIZER: &str = "tokenizer.json";
 /// The file of a tokenizer's settings and special tokens.
 pub(crate) const SETTINGS: &str = "tokenizer_config.json";
+/// The file of special tokens by their names, which `transformers` wrote before those of the settings were enough.
+pub(crate) const SPECIAL_TOKENS: &str = "special_tokens_map.json";
 /// The file of the chat template, where it has one of its own.
 pub(crate) const TEMPLATE: &str = "chat_template.jinja";
 

@@ -102,7 +102,14 @@ pub(crate) fn choose_vocabulary(
 ) -> Result<FoundVocabulary> {
     // The tokenizer among the files of the model counts for `auto` alone.
     let of_model = match folder.filter(|_| choice == AUTO) {
-        Some(folder) => gpipe_hf::tokenizer_file(folder)?,
+        Some(folder) => {
+            // A checkpoint has the tokenizer of its run: without one, the run has read bytes, whatever the vocabulary.
+            let known = match is_of_checkpoint(folder) {
+                true => 0,
+                false => known,
+            };
+            gpipe_hf::tokenizer_file(folder, known)?
+        }
         None => None,
     };
     let Some(path) = of_model.as_deref().filter(|path| gpipe_hf::is_gguf(path)) else {
@@ -129,6 +136,12 @@ pub(crate) fn choose_vocabulary(
         file: of_model,
         warning: None,
     })
+}
+
+/// Whether this folder is that of the model in a checkpoint.
+fn is_of_checkpoint(model: &Path) -> bool {
+    model.ends_with(gpipe_checkpoint::MODEL)
+        && model.with_file_name(gpipe_checkpoint::CONFIG).is_file()
 }
 
 /// The configured samples; the last tenth is held out if the run evaluates.

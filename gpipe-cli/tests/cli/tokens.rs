@@ -164,6 +164,51 @@ fn a_model_by_name_follows_the_tokenizer_that_is_named() {
 }
 
 #[test]
+fn a_model_without_its_tokenizer_is_not_read_as_bytes() {
+    let home = tempfile::tempdir().unwrap();
+    let here = home.path();
+    // A run of bytes has any vocabulary, and no tokenizer.
+    let train = "train --model gpt-nano --set model.vocab=400 --steps 1 --save-every 1 --seq-len 16 --batch-size 2 \
+                 --micro-batches 2 --out run";
+    let trained = gpipe(here, &train.split_whitespace().collect::<Vec<_>>());
+    assert!(trained.status.success(), "{}", stderr(&trained));
+    let passes = |arguments: &[&str]| {
+        let output = gpipe(here, arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    };
+    passes(&["eval", "run"]);
+    passes(&["train", "--resume", "run", "--steps", "2"]);
+    let model = here.join("run/checkpoints/step-00000002/model");
+    passes(&["eval", model.to_str().unwrap()]);
+    let alone = here.join("alone");
+    fs::create_dir(&alone).unwrap();
+    for file in fs::read_dir(&model).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), alone.join(file.file_name())).unwrap();
+    }
+    for other in [None, Some("tokenizer.model")] {
+        if let Some(name) = other {
+            fs::write(alone.join(name), "").unwrap();
+        }
+        let name = other.unwrap_or("knows 400 tokens");
+        for arguments in [
+            &["eval", "alone"][..],
+            &["sample", "alone"],
+            &["train", "--model", "alone"],
+        ] {
+            let output = gpipe(here, arguments);
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+            for word in ["alone: ", name, "no tokenizer.json", "--tokenizer bytes"] {
+                assert!(said.contains(word), "{word} in {said}");
+            }
+        }
+    }
+    passes(&["eval", "alone", "--tokenizer", "bytes"]);
+}
+
+#[test]
 fn what_does_not_fit_is_one_line_with_the_mend() {
     let home = tempfile::tempdir().unwrap();
     let here = home.path();

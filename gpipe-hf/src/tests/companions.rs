@@ -28,7 +28,7 @@ fn companions_go_from_folder_to_folder() {
             .map(|(name, _)| name.clone())
             .collect()
     };
-    let tokenizer = tokenizer_file(folder.path()).unwrap();
+    let tokenizer = tokenizer_file(folder.path(), 500).unwrap();
     assert_eq!(tokenizer, Some(path(TOKENIZER)));
     let companions = Companions::read(Some(folder.path()), tokenizer.as_deref()).unwrap();
     assert_eq!(
@@ -49,10 +49,42 @@ fn companions_go_from_folder_to_folder() {
     assert_eq!(names(&companions), [TOKENIZER]);
     assert!(companions.ids.is_empty());
     // Tables alone are no tokenizer.
-    let error = tokenizer_file(folder.path()).unwrap_err();
+    let error = tokenizer_file(folder.path(), 256).unwrap_err();
     assert!(error.to_string().contains("merges.txt") && error.is_input_error());
     fs::remove_file(path("merges.txt")).unwrap();
-    assert_eq!(tokenizer_file(folder.path()).unwrap(), None);
+    assert_eq!(tokenizer_file(folder.path(), 256).unwrap(), None);
+}
+
+#[test]
+fn a_tokenizer_of_another_kind_is_not_read_as_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |known: usize, word: &str| {
+        let error = tokenizer_file(folder.path(), known).unwrap_err();
+        let told = error.to_string();
+        assert!(error.is_input_error());
+        for word in [word, "no tokenizer.json", "`data.tokenizer = bytes`"] {
+            assert!(told.contains(word), "{word} in {told}");
+        }
+    };
+    for known in [9, 256, 257, 263] {
+        assert_eq!(tokenizer_file(folder.path(), known).unwrap(), None);
+    }
+    refused(32_000, "knows 32000 tokens");
+    for name in [
+        "tokenizer.model",
+        "tekken.json",
+        "spiece.model",
+        "vocab.txt",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+    ] {
+        let path = folder.path().join(name);
+        fs::write(&path, "{}").unwrap();
+        refused(32_000, name);
+        refused(256, name);
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]
