@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
-use serde::Deserialize;
 
 use super::chat_error::ChatError;
+use super::conversation::Conversation;
 use super::python;
 use super::quiet::{quietly, short};
 
@@ -40,15 +40,6 @@ const BOUNDS: [char; 2] = ['\u{FDD0}', '\u{FDD1}'];
 
 /// The role of answers.
 const ASSISTANT: &str = "assistant";
-
-/// The line of a conversation.
-#[derive(Deserialize)]
-#[serde(expecting = "an object with `messages`")]
-struct Line {
-    messages: Vec<Value>,
-    #[serde(default)]
-    tools: Option<Value>,
-}
 
 /// A conversation as text.
 #[derive(Debug, PartialEq)]
@@ -116,9 +107,7 @@ impl ChatTemplate {
 
     /// [`render`](Self::render), each run of the template within a time.
     pub fn render_within(&self, line: &str, patience: Duration) -> Result<Chat, ChatError> {
-        let Line { messages, tools } = serde_json::from_str(line).map_err(|error| {
-            ChatError::Malformed(format!("is no conversation ({})", short(error)))
-        })?;
+        let Conversation { messages, tools } = Conversation::parse(line)?;
         // As they are, or escaped.
         let lower = line.to_ascii_lowercase();
         if line.contains(BOUNDS) || lower.contains("\\ufdd0") || lower.contains("\\ufdd1") {

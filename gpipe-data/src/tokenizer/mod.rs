@@ -7,6 +7,7 @@
 
 mod chat_error;
 mod chat_template;
+mod conversation;
 mod guard;
 mod pattern;
 mod pieces;

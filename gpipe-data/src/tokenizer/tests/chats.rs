@@ -114,6 +114,46 @@ fn texts_are_those_of_python() {
     );
 }
 
+/// By transformers 5.24.
+#[test]
+fn messages_are_changed_as_transformers_does() {
+    let of = |message: &str| {
+        let template = "{{ messages[0] | tojson }}{{ messages[0].x is defined }}";
+        let template = ChatTemplate::parse(template, Vec::new()).unwrap();
+        let chat = format!(r#"{{"messages": [{message}]}}"#);
+        template.render(&chat).unwrap().text
+    };
+    for (message, text) in [
+        // As `datasets` writes them; what lies deeper stays.
+        (
+            r#"{"role": "user", "x": null, "content": "a", "y": [null, {"z": null}]}"#,
+            r#"{"role": "user", "content": "a", "y": [null, {"z": null}]}False"#,
+        ),
+        (
+            r#"{"role": "user", "content": null}"#,
+            r#"{"role": "user"}False"#,
+        ),
+        (
+            r#"{"role": "user", "reasoning": "w"}"#,
+            r#"{"thinking": "w", "role": "user", "reasoning": "w", "reasoning_content": "w"}False"#,
+        ),
+        (
+            r#"{"role": "user", "thinking": "t", "reasoning": "w"}"#,
+            r#"{"thinking": "t", "role": "user", "reasoning": "w", "reasoning_content": "t"}False"#,
+        ),
+        (
+            r#"{"role": "user", "reasoning_content": "c", "thinking": "t"}"#,
+            r#"{"thinking": "t", "role": "user", "reasoning_content": "c"}False"#,
+        ),
+        (
+            r#"{"role": "user", "reasoning_content": null, "thinking": ""}"#,
+            r#"{"thinking": "", "role": "user", "reasoning_content": ""}False"#,
+        ),
+    ] {
+        assert_eq!(of(message), text, "{message}");
+    }
+}
+
 #[test]
 fn a_hostile_template_is_one_line() {
     let doubled = "{% set ns = namespace(x='aa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";

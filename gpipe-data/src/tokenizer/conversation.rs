@@ -1,0 +1,56 @@
+//! A line of a file of conversations, as `transformers` gives it to a chat template.
+
+use minijinja::Value;
+use minijinja::value::ValueKind;
+use serde::Deserialize;
+
+use super::chat_error::ChatError;
+use super::quiet::short;
+
+/// Names of what a model thinks before its answer, the standard one of templates first.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// The line of a conversation.
+#[derive(Deserialize)]
+#[serde(expecting = "an object with `messages`")]
+pub struct Conversation {
+    pub messages: Vec<Value>,
+    #[serde(default)]
+    pub tools: Option<Value>,
+}
+
+impl Conversation {
+    /// Reads a line of JSON. Messages are changed as `transformers` does it: keys that are null count as missing, since
+    /// `datasets` writes every key into every message, and reasoning is given by its usual names.
+    pub fn parse(line: &str) -> Result<Self, ChatError> {
+        let mut conversation: Self = serde_json::from_str(line).map_err(|error| {
+            ChatError::Malformed(format!("is no conversation ({})", short(error)))
+        })?;
+        for message in &mut conversation.messages {
+            if message.kind() == ValueKind::Map {
+                *message = normalized(message);
+            }
+        }
+        Ok(conversation)
+    }
+}
+
+/// A message without keys that are null, and with its reasoning as `reasoning_content` and `thinking`.
+fn normalized(message: &Value) -> Value {
+    let pairs = || {
+        let keys = message.try_iter().into_iter().flatten();
+        let pairs = keys.filter_map(|key| Some((key.clone(), message.get_item(&key).ok()?)));
+        pairs.filter(|(_, value)| !value.is_none())
+    };
+    let reasoning = REASONING.iter().find_map(|name| {
+        let value = message.get_attr(name).ok()?;
+        (!value.is_none() && !value.is_undefined()).then_some(value)
+    });
+    let Some(reasoning) = reasoning else {
+        return Value::from_pairs(pairs());
+    };
+    // A key keeps its first place and has its last value.
+    let thinking = (Value::from(REASONING[1]), reasoning.clone());
+    let standard = (Value::from(REASONING[0]), reasoning);
+    Value::from_pairs([thinking].into_iter().chain(pairs()).chain([standard]))
+}
