@@ -66,6 +66,7 @@ impl Chats {
             let chat = chat.map_err(|error| match error {
                 ChatError::NoTemplate => fault(ChatFault::NoTemplate),
                 ChatError::Malformed(of) => fault(ChatFault::Malformed { line, fault: of }),
+                ChatError::Integer(digits) => fault(ChatFault::Integer { line, digits }),
                 ChatError::Refused(of) => fault(ChatFault::Refused { line, fault: of }),
                 ChatError::NoPrefix => fault(ChatFault::NoPrefix { line }),
                 ChatError::Text(of) => Error::Text {

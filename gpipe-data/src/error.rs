@@ -334,6 +334,16 @@ pub enum ChatFault {
         /// What is wrong with it.
         fault: String,
     },
+    /// An integer that would be read as a floating-point number.
+    #[error(
+        "line {line} has the integer {digits}, which is beyond 64 bits: write it in quotes, as a text, or remove the line"
+    )]
+    Integer {
+        /// The line.
+        line: usize,
+        /// Its first digits.
+        digits: String,
+    },
     /// A tokenizer without a chat template.
     #[error(
         "conversations need a tokenizer with a chat template: put a chat_template.jinja beside its \

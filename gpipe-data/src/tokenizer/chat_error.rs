@@ -8,6 +8,8 @@ pub enum ChatError {
     NoTemplate,
     /// The line is no JSON, or no conversation.
     Malformed(String),
+    /// The line has an integer beyond 64 bits, which begins like this.
+    Integer(String),
     /// The template fails on the conversation, or refuses it.
     Refused(String),
     /// Earlier text changes as messages follow.

@@ -12,6 +12,7 @@ mod guard;
 mod pattern;
 mod pieces;
 mod python;
+mod python_text;
 mod quiet;
 mod rules;
 mod size;

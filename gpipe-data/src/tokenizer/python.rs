@@ -8,6 +8,8 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
+use super::python_text;
+
 /// The most bytes that a method or `tojson` makes.
 const MOST: usize = 16 << 20;
 
@@ -30,6 +32,8 @@ const TODAY: [(&str, &str); 11] = [
 /// Adds these to an environment.
 pub fn extend(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
+    environment.set_formatter(python_text::print);
+    environment.add_filter("string", python_text::string);
     environment.add_filter("tojson", to_json);
     environment.add_function("strftime_now", |format: String| {
         let date = TODAY
@@ -155,6 +159,10 @@ impl Python {
 }
 
 impl Formatter for Python {
+    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        writer.write_all(python_text::float(value).as_bytes())
+    }
+
     fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
         self.begin(writer, b"[")
     }

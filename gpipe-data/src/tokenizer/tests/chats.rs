@@ -102,6 +102,18 @@ fn texts_are_those_of_python() {
         ),
         ("{{ messages[0].content.upper().replace('A', 'é') }}", "éé"),
         ("{{ tools is none }}{{ bos_token }}", "True"),
+        (
+            "{{ 1e16 }} {{ 0.00001 }} {{ 1.0 }} {{ -0.0 }} {{ 1e22 | string }}",
+            "1e+16 1e-05 1.0 -0.0 1e+22",
+        ),
+        (
+            "{{ [1e-5, 1, 'a', none, (0.5,), {'b': 1e16}] }}",
+            "[1e-05, 1, 'a', None, (0.5,), {'b': 1e+16}]",
+        ),
+        (
+            "{{ [1e-5, 1e16, 0.0001, 123456789.123] | tojson }}",
+            "[1e-05, 1e+16, 0.0001, 123456789.123]",
+        ),
     ] {
         assert_eq!(rendered(template, user()).unwrap(), text, "{template}");
     }
@@ -151,6 +163,38 @@ fn messages_are_changed_as_transformers_does() {
         ),
     ] {
         assert_eq!(of(message), text, "{message}");
+    }
+}
+
+#[test]
+fn integers_are_exact_or_refused() {
+    let of = |number: &str| {
+        let template = "{{ messages[0].n }} {{ messages[0] | tojson }}";
+        let template = ChatTemplate::parse(template, Vec::new()).unwrap();
+        let text = r#""\\\"99999999999999999999""#;
+        let chat = format!(r#"{{"messages": [{{"role": {text}, "n": {number}}}]}}"#);
+        template.render(&chat).map(|chat| chat.text)
+    };
+    for (number, text) in [
+        ("18446744073709551615", "18446744073709551615"),
+        ("-9223372036854775808", "-9223372036854775808"),
+        ("-0", "0"),
+        ("-0.0", "-0.0"),
+        ("1e5", "100000.0"),
+        ("100000000000000000000.0", "1e+20"),
+    ] {
+        let wanted = format!("{text} {{\"role\": \"\\\\\\\"99999999999999999999\", \"n\": {text}}}");
+        assert_eq!(of(number).unwrap(), wanted, "{number}");
+    }
+    for number in [
+        "18446744073709551616",
+        "-9223372036854775809",
+        "[1, {\"a\": 100000000000000000000}]",
+    ] {
+        match of(number) {
+            Err(ChatError::Integer(digits)) => assert!(number.contains(&digits), "{digits}"),
+            other => panic!("{number}: {other:?}"),
+        }
     }
 }
 
