@@ -174,7 +174,11 @@ fn a_model_without_its_tokenizer_is_not_read_as_bytes() {
     assert!(trained.status.success(), "{}", stderr(&trained));
     let passes = |arguments: &[&str]| {
         let output = gpipe(here, arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
     };
     passes(&["eval", "run"]);
     passes(&["train", "--resume", "run", "--steps", "2"]);

@@ -70,9 +70,8 @@ fn with_integers(line: &str) -> Result<Cow<'_, str>, ChatError> {
             b'"' => quoted = !quoted,
             b'-' | b'0'..=b'9' if !quoted => {
                 let rest = &line[at..];
-                let end = rest.find(|sign: char| {
-                    !matches!(sign, '0'..='9' | '+' | '-' | '.' | 'e' | 'E')
-                });
+                let end = rest
+                    .find(|sign: char| !matches!(sign, '0'..='9' | '+' | '-' | '.' | 'e' | 'E'));
                 let number = &rest[..end.unwrap_or(rest.len())];
                 let digits = number.strip_prefix('-').unwrap_or(number);
                 if number == "-0" {

@@ -1,4 +1,4 @@
-//! What chat templates take from Python: methods of texts, `tojson`, and a date.
+//! What chat templates take from Python: methods of texts, `tojson`, tests of values, and a date.
 
 use std::io::{self, Write};
 
@@ -35,6 +35,8 @@ pub fn extend(environment: &mut Environment<'static>) {
     environment.set_formatter(python_text::print);
     environment.add_filter("string", python_text::string);
     environment.add_filter("tojson", to_json);
+    environment.add_test("sequence", is_sequence);
+    environment.add_test("iterable", is_iterable);
     environment.add_function("strftime_now", |format: String| {
         let date = TODAY
             .iter()
@@ -48,6 +50,37 @@ pub fn extend(environment: &mut Environment<'static>) {
 
 fn refused(words: &'static str) -> Error {
     Error::new(ErrorKind::InvalidOperation, words)
+}
+
+/// Whether Python has `len` and items of it: of texts, lists, dictionaries, and what is undefined.
+fn is_sequence(value: &Value) -> bool {
+    use ValueKind::{Map, Seq, String, Undefined};
+    matches!(value.kind(), String | Seq | Map | Undefined)
+}
+
+/// Whether Python iterates over it; the library does over nothing too.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
+}
+
+/// `str.title`: a letter is a capital one unless it follows another letter.
+fn title(text: &str) -> String {
+    let mut all = String::with_capacity(text.len());
+    let mut within = false;
+    for sign in text.chars() {
+        // Of several characters for one, as for `ß`, the first is the capital one.
+        match sign.to_uppercase().next() {
+            Some(first) if !within && sign.is_lowercase() => {
+                all.push(first);
+                let others = sign.to_uppercase().skip(1);
+                all.extend(others.flat_map(char::to_lowercase));
+            }
+            _ if within => all.extend(sign.to_lowercase()),
+            _ => all.push(sign),
+        }
+        within = sign.is_lowercase() || sign.is_uppercase();
+    }
+    all
 }
 
 /// A method of Python, if what it makes is small: the library counts bytes only once they are there.
@@ -81,7 +114,11 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
     if value.kind() == ValueKind::String && bytes > MOST {
         return Err(refused("it makes too much text"));
     }
-    unknown_method_callback(state, value, name, args)
+    match (name, value.as_str(), args) {
+        // The library's is the filter, for which letters behind an apostrophe are within a word.
+        ("title", Some(text), []) => Ok(title(text).into()),
+        _ => unknown_method_callback(state, value, name, args),
+    }
 }
 
 /// JSON as Python's `json.dumps` writes it with `ensure_ascii = False`.

@@ -31,7 +31,11 @@ pub fn float(value: f64) -> String {
 }
 
 /// Prints a value.
-pub fn print(output: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+pub fn print(
+    output: &mut Output<'_>,
+    state: &mut State<'_, '_>,
+    value: &Value,
+) -> Result<(), Error> {
     match has_floats(value) {
         true => write!(output, "{}", Python(value)).map_err(Error::from),
         false => escape_formatter(output, state, value),

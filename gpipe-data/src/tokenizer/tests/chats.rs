@@ -114,6 +114,19 @@ fn texts_are_those_of_python() {
             "{{ [1e-5, 1e16, 0.0001, 123456789.123] | tojson }}",
             "[1e-05, 1e+16, 0.0001, 123456789.123]",
         ),
+        (
+            "{{ 'ab' is sequence }} {{ {} is sequence }} {{ [] is sequence }} {{ nope is sequence }} {{ 1 is sequence }} \
+             {{ none is sequence }}",
+            "True True True True False False",
+        ),
+        (
+            "{{ none is iterable }} {{ 'ab' is iterable }} {{ {} is iterable }} {{ nope is iterable }} {{ 1 is iterable }}",
+            "False True True True False",
+        ),
+        (
+            "{{ \"they're BILL's 2nd ßa\".title() }} {{ \"they're\" | title }}",
+            "They'Re Bill'S 2Nd Ssa They're",
+        ),
     ] {
         assert_eq!(rendered(template, user()).unwrap(), text, "{template}");
     }
@@ -183,7 +196,8 @@ fn integers_are_exact_or_refused() {
         ("1e5", "100000.0"),
         ("100000000000000000000.0", "1e+20"),
     ] {
-        let wanted = format!("{text} {{\"role\": \"\\\\\\\"99999999999999999999\", \"n\": {text}}}");
+        let wanted =
+            format!("{text} {{\"role\": \"\\\\\\\"99999999999999999999\", \"n\": {text}}}");
         assert_eq!(of(number).unwrap(), wanted, "{number}");
     }
     for number in [
