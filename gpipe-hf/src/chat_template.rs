@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::gguf::{is_gguf, tokenizer_files};
-use crate::names::{SETTINGS, TEMPLATE};
+use crate::names::{SETTINGS, SPECIAL_TOKENS, TEMPLATE};
 
 /// Special tokens that templates name.
 const SPECIAL: [&str; 7] = [
@@ -35,7 +35,8 @@ pub struct ChatTemplate {
 }
 
 /// The chat template beside a `tokenizer.json`, or in a GGUF file, if there is one: in `chat_template.jinja`, else in
-/// `tokenizer_config.json`, of several the one named `default`.
+/// `tokenizer_config.json`, of several the one named `default`. Special tokens are those of `tokenizer_config.json`, and of
+/// `special_tokens_map.json` where the former has no `added_tokens_decoder`: as `transformers` 5 reads them.
 ///
 /// # Errors
 /// If a file is there and cannot be read, is longer than 32 MiB, or is no JSON.
@@ -47,6 +48,15 @@ pub fn chat_template(tokenizer: &Path) -> Result<Option<ChatTemplate>> {
             Err(_) => Ok(None),
         }
     };
+    let json = |name: &str, bytes: Option<Vec<u8>>| -> Result<Value> {
+        let Some(bytes) = bytes else {
+            return Ok(Value::Null);
+        };
+        serde_json::from_slice(&bytes).map_err(|error| Error::Invalid {
+            path: tokenizer.with_file_name(name),
+            fault: format!("no JSON: {error}: {MEND}"),
+        })
+    };
     let (settings, own) = match is_gguf(tokenizer) {
         true => {
             let files = tokenizer_files(tokenizer)?;
@@ -55,13 +65,7 @@ pub fn chat_template(tokenizer: &Path) -> Result<Option<ChatTemplate>> {
         }
         false => (beside(SETTINGS)?, beside(TEMPLATE)?),
     };
-    let settings = match settings {
-        None => Value::Null,
-        Some(bytes) => serde_json::from_slice(&bytes).map_err(|error| Error::Invalid {
-            path: tokenizer.with_file_name(SETTINGS),
-            fault: format!("no JSON: {error}: {MEND}"),
-        })?,
-    };
+    let settings = json(SETTINGS, settings)?;
     let text = match own {
         Some(bytes) => Some(String::from_utf8(bytes).map_err(|_| Error::Invalid {
             path: tokenizer.with_file_name(TEMPLATE),
@@ -69,13 +73,20 @@ pub fn chat_template(tokenizer: &Path) -> Result<Option<ChatTemplate>> {
         })?),
         None => of_settings(&settings["chat_template"]),
     };
+    let Some(text) = text else {
+        return Ok(None);
+    };
+    let map = match is_gguf(tokenizer) || settings.get("added_tokens_decoder").is_some() {
+        true => Value::Null,
+        false => json(SPECIAL_TOKENS, beside(SPECIAL_TOKENS)?)?,
+    };
     let special = SPECIAL.iter().filter_map(|&name| {
         // As text, or as a token with its rules.
-        let token = &settings[name];
+        let token = map.get(name).unwrap_or(&settings[name]);
         let text = token.as_str().or_else(|| token["content"].as_str())?;
         Some((name.to_owned(), text.to_owned()))
     });
-    Ok(text.map(|text| ChatTemplate {
+    Ok(Some(ChatTemplate {
         text,
         special: special.collect(),
     }))
@@ -121,6 +132,24 @@ mod tests {
             let template = found().unwrap().unwrap();
             assert_eq!((template.text.as_str(), &template.special), ("a", &special));
         }
+        // In a file of their own they go first, unless the settings describe all tokens that were added.
+        let map = json!({"bos_token": {"content": "<b>", "lstrip": false}, "eos_token": null});
+        fs::write(path(SPECIAL_TOKENS), map.to_string()).unwrap();
+        let bos = [("bos_token".to_owned(), "<b>".to_owned())];
+        assert_eq!(found().unwrap().unwrap().special, bos);
+        write(json!({"chat_template": "a"}));
+        assert_eq!(found().unwrap().unwrap().special, bos);
+        write(json!({"chat_template": "a", "eos_token": "</s>", "added_tokens_decoder": {}}));
+        let eos = [("eos_token".to_owned(), "</s>".to_owned())];
+        assert_eq!(found().unwrap().unwrap().special, eos);
+        write(json!({"chat_template": "a"}));
+        fs::write(path(SPECIAL_TOKENS), "[").unwrap();
+        let message = found().unwrap_err().to_string();
+        assert!(
+            message.contains("special_tokens_map.json: no JSON"),
+            "{message}"
+        );
+        fs::remove_file(path(SPECIAL_TOKENS)).unwrap();
         // A file of its own goes first.
         fs::write(path(TEMPLATE), "c").unwrap();
         assert_eq!(found().unwrap().unwrap().text, "c");
