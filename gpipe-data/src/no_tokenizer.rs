@@ -46,6 +46,11 @@ impl Tokenizer {
         match self.0 {}
     }
 
+    /// The byte of a token such as `<0x0A>`.
+    pub fn fallback_byte(&self, _: u32) -> Option<u8> {
+        match self.0 {}
+    }
+
     /// The text of tokens.
     pub fn decode(&self, _: &[u32]) -> String {
         match self.0 {}

@@ -22,6 +22,10 @@ pub struct StreamDecoder<'a> {
     tail: Vec<u32>,
     /// Tokens of the tail whose text came out.
     decoded: usize,
+    /// Where some tokens are bytes beside others that are text (`<0x0A>`): the beginning of a character.
+    run: Vec<u32>,
+    /// Whether the run of such tokens had a byte that is no UTF-8, which makes each of its bytes U+FFFD.
+    broken: bool,
 }
 
 /// A character of UTF-8 has no more bytes, so where a token is a byte, it comes with no more tokens.
@@ -35,6 +39,8 @@ impl<'a> StreamDecoder<'a> {
             bytes: Vec::new(),
             tail: Vec::new(),
             decoded: 0,
+            run: Vec::new(),
+            broken: false,
         }
     }
 
@@ -55,9 +61,11 @@ impl<'a> StreamDecoder<'a> {
                 self.bytes.extend(bytes);
                 self.whole_characters()
             }
+            None if self.vocabulary.fallback_byte(token).is_some() => self.byte(token),
             None => {
+                let text = self.cut_off();
                 self.tail.push(token);
-                self.grown(LONGEST)
+                text + &self.grown(LONGEST)
             }
         }
     }
@@ -65,8 +73,61 @@ impl<'a> StreamDecoder<'a> {
     /// The rest at the end of the tokens: a character that was cut off, as U+FFFD.
     pub fn finish(mut self) -> String {
         match self.bytes.is_empty() {
-            true => self.grown(0),
+            true => self.cut_off() + &self.grown(0),
             false => char::REPLACEMENT_CHARACTER.to_string(),
+        }
+    }
+
+    /// The text that a token for a byte makes whole. Of a run of them the library makes its characters, or as many U+FFFD
+    /// as there are bytes if the run is no UTF-8: characters that came out before that are not taken back.
+    fn byte(&mut self, token: u32) -> String {
+        // Tokens before the run that were held back.
+        let mut text = match self.tail.len() > self.decoded {
+            true => self.grown(0),
+            false => String::new(),
+        };
+        self.run.push(token);
+        let bytes: Vec<u8> = (self.run.iter())
+            .filter_map(|&token| self.vocabulary.fallback_byte(token))
+            .collect();
+        match std::str::from_utf8(&bytes) {
+            _ if self.broken => text += &self.cut_off_bytes(),
+            Ok(character) => {
+                // The library may leave out a space at the beginning of a text.
+                text += &match self.tail.is_empty() {
+                    true => self.vocabulary.decode(&self.run),
+                    false => character.to_owned(),
+                };
+                self.end_run();
+            }
+            Err(error) if error.error_len().is_some() => {
+                self.broken = true;
+                text += &self.cut_off_bytes();
+            }
+            Err(_) => {}
+        }
+        text
+    }
+
+    /// The bytes of a character that is not whole, as U+FFFD each.
+    fn cut_off_bytes(&mut self) -> String {
+        let text = "\u{FFFD}".repeat(self.run.len());
+        self.end_run();
+        text
+    }
+
+    /// The same at the end of a run of tokens for bytes.
+    fn cut_off(&mut self) -> String {
+        self.broken = false;
+        self.cut_off_bytes()
+    }
+
+    /// The text of the run came out: its last token is the neighbour of the next.
+    fn end_run(&mut self) {
+        if let Some(last) = self.run.pop() {
+            self.run.clear();
+            self.tail = vec![last];
+            self.decoded = 1;
         }
     }
 
@@ -102,7 +163,11 @@ impl<'a> StreamDecoder<'a> {
         // The tokens that were decoded last stay, for the neighbours that they are to the next.
         self.tail.drain(..self.decoded);
         self.decoded = self.tail.len();
-        now.get(before.len()..).unwrap_or_default().to_owned()
+        // What came out and reads otherwise beside its new neighbour is said again, rather than lost with what follows.
+        let known = (now.char_indices().zip(before.chars()))
+            .find(|((_, new), old)| new != old)
+            .map_or(before.len().min(now.len()), |((at, _), _)| at);
+        now.get(known..).unwrap_or_default().to_owned()
     }
 }
 

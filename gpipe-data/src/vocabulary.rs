@@ -244,6 +244,14 @@ impl Vocabulary {
         }
     }
 
+    /// The byte that a token stands for where most others stand for text, such as 10 for `<0x0A>`.
+    pub(crate) fn fallback_byte(&self, token: u32) -> Option<u8> {
+        match &self.0 {
+            Kind::Bytes => None,
+            Kind::File(tokenizer) => tokenizer.fallback_byte(token),
+        }
+    }
+
     /// The text of tokens. What is no UTF-8 becomes U+FFFD.
     pub fn decode(&self, tokens: &[u32]) -> String {
         match &self.0 {

@@ -96,6 +96,13 @@ impl File {
     }
 }
 
+/// Whether a decoder makes bytes of tokens such as `<0x0A>`, by itself or in a sequence.
+fn has_byte_fallback(decoder: &Value) -> bool {
+    let inside = decoder["decoders"].as_array();
+    decoder["type"] == "ByteFallback"
+        || inside.is_some_and(|decoders| decoders.iter().any(has_byte_fallback))
+}
+
 fn part<T: serde::de::DeserializeOwned>(value: Option<Value>) -> Result<Option<T>, String> {
     let part = value.map(serde_json::from_value).transpose();
     part.map_err(unreadable)
@@ -108,6 +115,8 @@ pub struct Tokenizer {
     size: u64,
     /// The bytes of the characters that stand for bytes, if it says tokens in them.
     bytes: Option<[char; 256]>,
+    /// Whether tokens such as `<0x0A>` are bytes.
+    falls_back: bool,
     /// Whether a text can be cut between words.
     cuts: bool,
     /// How many times as many bytes its rules make of a text, at the most.
@@ -120,11 +129,12 @@ impl Tokenizer {
     /// The tokenizer in these bytes, or what is wrong with them.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         guard::check(bytes)?;
-        let (inner, growth) = quietly(|| {
+        let (inner, growth, falls_back) = quietly(|| {
             let file: File = serde_json::from_slice(bytes).map_err(unreadable)?;
             file.check_version()?;
             let growth = file.growth()?;
-            Ok((file.build()?, growth))
+            let falls_back = file.decoder.as_ref().is_some_and(has_byte_fallback);
+            Ok((file.build()?, growth, falls_back))
         })?;
         if let ModelWrapper::BPE(model) = inner.get_model()
             && let Some(share) = model.dropout.filter(|&share| share != 0.0)
@@ -142,6 +152,7 @@ impl Tokenizer {
         Ok(Self {
             size: u64::from(largest) + 1,
             bytes,
+            falls_back,
             cuts: pieces::can_be_cut(&inner),
             growth,
             inner,
@@ -251,6 +262,15 @@ impl Tokenizer {
         // Tokens that were added, such as <|endoftext|>, may be plain text.
         let bytes: Option<Vec<u8>> = text.chars().map(byte).collect();
         Some(bytes.unwrap_or_else(|| text.into_bytes()))
+    }
+
+    /// The byte that a token such as `<0x0A>` stands for, which it does beside others of the same kind only where they are
+    /// UTF-8 together.
+    pub fn fallback_byte(&self, token: u32) -> Option<u8> {
+        let text = self.falls_back.then(|| self.inner.id_to_token(token))??;
+        let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
+        let is_byte = digits.len() == 2 && digits.bytes().all(|sign| sign.is_ascii_hexdigit());
+        u8::from_str_radix(digits, 16).ok().filter(|_| is_byte)
     }
 
     /// The text that some tokens are.

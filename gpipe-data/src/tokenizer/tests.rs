@@ -214,6 +214,43 @@ fn a_text_goes_on_after_any_byte_of_its_characters() {
     }
 }
 
+/// The library makes U+FFFD of each byte of a run that is no UTF-8 as a whole, also of characters that came out before.
+#[test]
+fn no_token_is_lost_beside_bytes_that_are_no_text() {
+    let vocabulary = pieces_and_bytes();
+    let byte = |byte: u32| 3 + byte;
+    let bytes = [0x20, 0x41, 0xFF, 0xE2, 0x82, 0xAC].map(byte);
+    let all = [[0, 1, 2].as_slice(), &bytes].concat();
+    let count = all.len();
+    for number in 0..count.pow(4) {
+        let tokens: Vec<u32> = (0..4)
+            .map(|place| all[number / count.pow(place) % count])
+            .collect();
+        let mut decoder = StreamDecoder::new(&vocabulary);
+        let mut said: String = tokens.iter().map(|&token| decoder.push(token)).collect();
+        said += &decoder.finish();
+        let mut runs = tokens.split(|&token| token < byte(0));
+        let is_taken_back = runs.any(|run| {
+            let run: Vec<u8> = run.iter().map(|&token| (token - byte(0)) as u8).collect();
+            std::str::from_utf8(&run).is_err_and(|error| error.valid_up_to() > 0)
+        });
+        let whole = vocabulary.decode(&tokens);
+        match is_taken_back {
+            false => assert_eq!(said, whole, "{tokens:?}"),
+            true => {
+                for word in ["Hello", "world", "<unk>"] {
+                    let [of_said, of_whole] =
+                        [&said, &whole].map(|text| text.matches(word).count());
+                    assert_eq!(of_said, of_whole, "{tokens:?}: {said}");
+                }
+            }
+        }
+    }
+    let mut decoder = StreamDecoder::new(&vocabulary);
+    let said = [1, byte(0x41), byte(0xFF), byte(0x42), 2].map(|token| decoder.push(token));
+    assert_eq!(said, ["Hello", "A", "\u{FFFD}", "\u{FFFD}", " world"]);
+}
+
 /// The byte is one of the line, so the line is named.
 #[test]
 fn a_line_of_pairs_that_is_no_text_is_named() {
