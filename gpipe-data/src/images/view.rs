@@ -1,8 +1,10 @@
 //! What a model is shown of a picture: a part of it, in its own size, perhaps mirrored.
 
+use std::borrow::Cow;
+
 use gpipe_tensor::philox::Key;
-use image::DynamicImage;
 use image::imageops::{self, FilterType};
+use image::{DynamicImage, GrayImage, Luma};
 
 use super::Draw;
 
@@ -80,7 +82,7 @@ impl View {
     pub fn picture(&self, picture: &DynamicImage, size: u32, channels: usize, values: &mut [f32]) {
         let bytes = match channels {
             1 => self
-                .seen(&picture.to_luma8(), size, FilterType::Triangle)
+                .seen(&grey(picture), size, FilterType::Triangle)
                 .into_raw(),
             _ => self
                 .seen(&picture.to_rgb8(), size, FilterType::Triangle)
@@ -97,9 +99,7 @@ impl View {
 
     /// Writes what is seen of a mask, from 0 to 1, without mixing neighbouring pixels.
     pub fn mask(&self, mask: &DynamicImage, size: u32, values: &mut [f32]) {
-        let bytes = self
-            .seen(&mask.to_luma8(), size, FilterType::Nearest)
-            .into_raw();
+        let bytes = self.seen(&grey(mask), size, FilterType::Nearest).into_raw();
         for (value, byte) in values.iter_mut().zip(bytes) {
             *value = f32::from(byte) / 255.0;
         }
@@ -123,9 +123,26 @@ impl View {
     }
 }
 
+/// A picture in shades of grey, its colours with the weights of ITU-R 601 in 16 bits, as Pillow and torchvision have them
+/// (`convert("L")`); the library's are those of ITU-R 709.
+fn grey(picture: &DynamicImage) -> Cow<'_, GrayImage> {
+    if let DynamicImage::ImageLuma8(grey) = picture {
+        return Cow::Borrowed(grey);
+    }
+    if !picture.color().has_color() {
+        return Cow::Owned(picture.to_luma8());
+    }
+    let colours = picture.to_rgb8();
+    let grey = |x, y| {
+        let [red, green, blue] = colours.get_pixel(x, y).0.map(u32::from);
+        Luma([((19_595 * red + 38_470 * green + 7_471 * blue + 32_768) >> 16) as u8])
+    };
+    Cow::Owned(GrayImage::from_fn(colours.width(), colours.height(), grey))
+}
+
 #[cfg(test)]
 mod tests {
-    use image::{GrayImage, RgbImage};
+    use image::RgbImage;
 
     use super::*;
 
@@ -186,5 +203,30 @@ mod tests {
         };
         mirrored.mask(&mask.into(), 2, &mut values);
         assert_eq!(values, [0.0, 1.0, 0.0, 1.0]);
+    }
+
+    /// By Pillow 13's `Image.convert("L")`.
+    #[test]
+    fn colours_become_grey_as_in_pillow() {
+        for (colour, wanted) in [
+            ([255, 0, 0], 76),
+            ([0, 255, 0], 150),
+            ([0, 0, 255], 29),
+            ([200, 30, 90], 88),
+            ([255, 255, 255], 255),
+            ([1, 1, 1], 1),
+        ] {
+            let picture = RgbImage::from_pixel(2, 2, image::Rgb(colour));
+            let mut values = [0.0; 4];
+            View::centre(2, 2, 2).mask(&picture.clone().into(), 2, &mut values);
+            assert_eq!(values, [wanted as f32 / 255.0; 4], "{colour:?}");
+            View::centre(2, 2, 2).picture(&picture.into(), 2, 1, &mut values);
+            let (mean, deviation) = GREY;
+            let normal = (wanted as f32 / 255.0 - mean) / deviation;
+            assert_eq!(values, [normal; 4], "{colour:?}");
+        }
+        // Shades of grey stay.
+        let mask = GrayImage::from_fn(16, 16, |x, y| Luma([(16 * y + x) as u8]));
+        assert_eq!(*grey(&mask.clone().into()), mask);
     }
 }
