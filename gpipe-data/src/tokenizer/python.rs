@@ -123,6 +123,10 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
 
 /// JSON as Python's `json.dumps` writes it with `ensure_ascii = False`.
 fn to_json(value: Value, options: Kwargs) -> Result<Value, Error> {
+    // Nothing is no JSON: a key that the message lacks, or has as null.
+    if value.is_undefined() {
+        return Err(refused("tojson is given a value that is not there"));
+    }
     let indent: Option<usize> = options.get("indent")?;
     // What else templates may say is how it is written anyway.
     let _: Option<bool> = options.get("ensure_ascii")?;

@@ -229,6 +229,7 @@ fn a_hostile_template_is_one_line() {
         "{{ raise_exception('no\nturns') }}".to_owned(),
         "{{ messages[0].nothing.at_all }}".to_owned(),
         "{{ strftime_now('%Q') }}".to_owned(),
+        "{{ messages[0].nothing | tojson }}".to_owned(),
     ] {
         match rendered(&template, user()) {
             Err(ChatError::Refused(words)) => {
