@@ -348,3 +348,28 @@ fn other_architectures_and_positions_are_refused_by_name() {
         }
     }
 }
+
+#[test]
+fn words_are_split_by_rules_that_the_file_names() {
+    let with_pre = |pre: Option<&str>| {
+        let mut header = Header::parse(model().0.as_slice(), model().0.len() as u64).unwrap();
+        let key = "tokenizer.ggml.pre".to_owned();
+        match pre {
+            Some(pre) => header.metadata.insert(key, Value::Text(pre.to_owned())),
+            None => header.metadata.remove(&key),
+        };
+        header.tokenizer()
+    };
+    assert!(with_pre(Some("gpt-2")).is_ok() && with_pre(Some("smollm")).is_ok());
+    for (pre, words) in [
+        (None, "has no tokenizer.ggml.pre"),
+        (Some("default"), "tokenizer.ggml.pre is `default`"),
+    ] {
+        let fault = with_pre(pre).unwrap_err();
+        assert!(
+            fault.starts_with(words)
+                && fault.ends_with("name a tokenizer.json with `data.tokenizer`"),
+            "{fault}"
+        );
+    }
+}

@@ -22,8 +22,11 @@ impl Header {
         let by_bytes = json!({
             "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true,
         });
-        let rules = match self.text("tokenizer.ggml.pre")?.unwrap_or("default") {
-            "default" | "gpt-2" => by_bytes.clone(),
+        // llama.cpp splits texts by rules of its own where they are missing, or `default`, and warns: the converter did not know
+        // those that the model was trained with.
+        let pre = self.text("tokenizer.ggml.pre")?;
+        let rules = match pre.ok_or_else(|| format!("has no tokenizer.ggml.pre: {MEND}"))? {
+            "gpt-2" => by_bytes.clone(),
             "smollm" => json!({
                 "type": "Sequence",
                 "pretokenizers": [{"type": "Digits", "individual_digits": true}, by_bytes],
