@@ -179,6 +179,15 @@ fn window(keys: &Keys, kind: &str) -> Result<Option<usize>, String> {
             clip(other)
         ));
     }
+    let blocks = keys.num_hidden_layers;
+    if let (Some(types), Some(blocks)) = (types, blocks)
+        && types.len() as u64 != blocks
+    {
+        return Err(format!(
+            "layer_types has {} of num_hidden_layers = {blocks} entries: list every block once",
+            types.len()
+        ));
+    }
     // What the classes set where the key is missing.
     let window = keys.sliding_window.unwrap_or(Some(4096));
     let Some(window) = window.filter(|_| used) else {

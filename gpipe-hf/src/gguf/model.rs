@@ -65,6 +65,38 @@ impl Header {
         }
     }
 
+    /// An error for a key that changes what the model computes in a way that is not built.
+    fn check_function(&self, architecture: &str) -> Result<(), String> {
+        let key = format!("{architecture}.attention.causal");
+        let causal = self.typed(&key, "truth value", |value| match *value {
+            Value::Truth(truth) => Some(truth),
+            _ => None,
+        })?;
+        if causal == Some(false) {
+            return Err(format!(
+                "{key} is false: only models that see earlier positions alone can be trained"
+            ));
+        }
+        // 0 is not set; a scale of 1 changes nothing.
+        for (name, is_scale) in [
+            ("attention.clamp_kqv", false),
+            ("attention.max_alibi_bias", false),
+            ("attn_logit_softcapping", false),
+            ("embedding_scale", true),
+            ("final_logit_softcapping", false),
+            ("logit_scale", true),
+            ("residual_scale", true),
+        ] {
+            let key = format!("{architecture}.{name}");
+            let neutral = |value: &f64| *value == 0.0 || is_scale && *value == 1.0;
+            if let Some(value) = self.real(&key)?.filter(|value| !neutral(value)) {
+                let only = if is_scale { 1 } else { 0 };
+                return Err(format!("{key} is {value}: only {only} can be trained"));
+            }
+        }
+        Ok(())
+    }
+
     /// The model that can be trained, or what is not so in it.
     pub fn describe(&self) -> Result<Description, String> {
         let architecture = self.architecture()?;
@@ -95,6 +127,7 @@ impl Header {
                 "has `rope_freqs.weight`: only plain rotary positions can be trained".into(),
             );
         }
+        self.check_function(architecture)?;
         let experts = self.whole(&key("expert_count"))?;
         if experts.is_some_and(|experts| experts > 0) {
             return Err("is a mixture of experts, which cannot be trained".into());
@@ -115,6 +148,21 @@ impl Header {
         let rows = table
             .and_then(|shape| shape.first())
             .map(|&rows| rows as u64);
+        let scale_key = key("attention.scale");
+        let scale = self.real(&scale_key)?.filter(|&scale| scale != 0.0);
+        let usual = (head_size as f64).powf(-0.5);
+        if let Some(scale) = scale.filter(|scale| !((scale / usual - 1.0).abs() < 1e-5)) {
+            return Err(format!(
+                "{scale_key} is {scale}: only one over the root of the size of a head can be trained, {usual:.6}"
+            ));
+        }
+        let theta_key = key("rope.freq_base");
+        let theta = self.real(&theta_key)?.unwrap_or(1e4);
+        if !(theta.is_finite() && theta > 0.0) {
+            return Err(format!(
+                "{theta_key} is {theta}: it must be a finite number above 0"
+            ));
+        }
         let eps_key = key("attention.layer_norm_rms_epsilon");
         let eps = self.real(&eps_key)?;
         let has = |part: &str| self.tensor(&format!("blk.0.{part}.bias")).is_some();
@@ -139,7 +187,7 @@ impl Header {
                 kv_heads,
                 head_size,
                 tied: self.tensor("output.weight").is_none(),
-                theta: self.real(&key("rope.freq_base"))?.unwrap_or(1e4),
+                theta,
                 rms_norm_eps: epsilon(&eps_key, eps.ok_or(format!("has no `{eps_key}`"))?)?,
                 qkv_bias: has("attn_q"),
                 output_bias: has("attn_output"),

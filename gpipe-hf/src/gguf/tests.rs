@@ -373,3 +373,42 @@ fn words_are_split_by_rules_that_the_file_names() {
         );
     }
 }
+
+#[test]
+fn keys_that_change_what_a_model_computes_are_refused_by_name() {
+    let with = |key: &str, value: Value| {
+        let mut header = Header::parse(model().0.as_slice(), model().0.len() as u64).unwrap();
+        header.metadata.insert(format!("llama.{key}"), value);
+        header.describe()
+    };
+    for (key, neutral, other) in [
+        ("attention.clamp_kqv", &[0.0][..], 8.0),
+        ("attention.max_alibi_bias", &[0.0], 8.0),
+        ("attn_logit_softcapping", &[0.0], 50.0),
+        ("final_logit_softcapping", &[0.0], 30.0),
+        ("embedding_scale", &[0.0, 1.0], 12.0),
+        ("logit_scale", &[0.0, 1.0], 0.5),
+        ("residual_scale", &[0.0, 1.0], 0.22),
+        // Heads have 8 elements.
+        ("attention.scale", &[0.0, 0.353_553_39], 0.125),
+        ("rope.freq_base", &[5e5], -5.0),
+        ("rope.freq_base", &[1e4], f64::NAN),
+        ("rope.freq_base", &[1e6], f64::INFINITY),
+        ("rope.freq_base", &[1.0], 0.0),
+    ] {
+        for &value in neutral {
+            assert!(with(key, Value::Real(value)).is_ok(), "{key} = {value}");
+        }
+        let fault = with(key, Value::Real(other)).unwrap_err();
+        assert!(
+            fault.starts_with(&format!("llama.{key} is {other}: ")),
+            "{fault}"
+        );
+    }
+    assert!(with("attention.causal", Value::Truth(true)).is_ok());
+    let fault = with("attention.causal", Value::Truth(false)).unwrap_err();
+    assert!(
+        fault.starts_with("llama.attention.causal is false: "),
+        "{fault}"
+    );
+}

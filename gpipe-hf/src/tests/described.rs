@@ -178,6 +178,11 @@ fn the_family_of_llama_is_read_and_written_again() {
             r#","layer_types":["full_attention","chunked_attention"]"#,
             "layer_types",
         ),
+        (
+            "mistral",
+            r#","layer_types":["sliding_attention"]"#,
+            "layer_types has 1 of num_hidden_layers = ",
+        ),
     ] {
         let fault = config_json::parse(llama_json(kind, more).as_bytes()).unwrap_err();
         assert!(fault.contains(named) && !fault.contains('\n'), "{fault}");
