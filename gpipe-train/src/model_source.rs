@@ -24,7 +24,7 @@ pub struct ModelSource {
 pub(crate) const ADAPTER: &str = "adapter";
 
 /// Finds the model in the folder of a run (its newest intact checkpoint), in a checkpoint, or in a
-/// folder with `config.json`; or a GGUF file.
+/// folder with `config.json`, where adapters may lie beside it; or a GGUF file.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is no model; [`Error::Input`] if no checkpoint is intact.
@@ -36,9 +36,11 @@ pub fn find(folder: &Path) -> Result<ModelSource> {
         )));
     }
     if gpipe_hf::is_gguf(folder) || folder.join(gpipe_hf::CONFIG).is_file() {
+        // Beside their model, where `peft` saves them into its folder, they belong to it, as for `transformers`.
+        let adapter = folder.join(gpipe_hf::ADAPTER_CONFIG).is_file();
         return Ok(ModelSource {
             model: folder.to_owned(),
-            adapter: None,
+            adapter: adapter.then(|| folder.to_owned()),
             run: None,
             warnings: Vec::new(),
         });

@@ -155,6 +155,39 @@ fn a_run_leaves_adapters_that_are_evaluated_and_trained_again() {
     }
 }
 
+/// As `PeftModel.save_pretrained` leaves them in the folder of its base model, where `transformers` takes them.
+#[test]
+fn adapters_beside_their_model_belong_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let model = recorded("llama/model");
+    let saved = train(here, "run", &["--model", &model, "--lora", "2"]);
+    let both = here.join("both");
+    fs::create_dir(&both).unwrap();
+    for from in [Path::new(&model), &saved.join("adapter")] {
+        for file in fs::read_dir(from).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), both.join(file.file_name())).unwrap();
+        }
+    }
+    let trained = loss(here, "run", &[]);
+    assert_ne!(trained, loss(here, &model, &[]));
+    assert_eq!(loss(here, "both", &[]), trained);
+    assert_eq!(loss(here, "both", &["--adapter", "both"]), trained);
+    let sampled = gpipe(here, &["sample", "both", "--tokens", "3"]);
+    assert!(sampled.status.success(), "{}", stderr(&sampled));
+    let without = refusal(here, &["train", "--model", "both"]);
+    for words in [
+        "use --adapter both to go on",
+        "move adapter_config.json out",
+    ] {
+        assert!(without.contains(words), "{words} in {without}");
+    }
+    train(here, "further", &["--model", "both", "--adapter", "both"]);
+    fs::remove_file(both.join("adapter_config.json")).unwrap();
+    assert_eq!(loss(here, "both", &[]), loss(here, &model, &[]));
+}
+
 #[test]
 fn adapters_that_do_not_fit_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();

@@ -164,10 +164,13 @@ fn find(name: &str, names_adapter: bool) -> Result<PathBuf> {
     }
     let place = model_source::find(Path::new(name))?;
     if let Some(adapter) = place.adapter.filter(|_| !names_adapter) {
+        let without = match adapter == place.model {
+            true => format!("move {} out of the folder", gpipe_hf::ADAPTER_CONFIG),
+            false => format!("`model.name = {}`", place.model.display()),
+        };
         return Err(Error::invalid(format!(
-            "`model.name = {name}`: has adapters: use `lora.adapter = {}` to go on with them, or `model.name = {}`",
+            "`model.name = {name}`: has adapters: use `lora.adapter = {}` to go on with them, or {without}",
             adapter.display(),
-            place.model.display()
         )));
     }
     match place.warnings.first() {
