@@ -89,6 +89,8 @@ pub struct Cost {
     pub gathered: u64,
     /// The layers inside, whose calls a [`Ledger`](crate::Ledger) then replays in place of `memory`.
     pub inside: Option<Arc<Inside>>,
+    /// Why a pass of training refuses these inputs, in the words of an error, where one of an evaluation takes them.
+    pub training_fault: Option<String>,
 }
 
 /// The costs of the layers inside a layer, and what each takes.
@@ -172,6 +174,15 @@ impl Cost {
     #[must_use]
     pub fn with_traffic(self, traffic: u64) -> Self {
         Self { traffic, ..self }
+    }
+
+    /// The same of inputs that a pass of training refuses with this error.
+    #[must_use]
+    pub fn with_training_fault(self, fault: Option<String>) -> Self {
+        Self {
+            training_fault: fault,
+            ..self
+        }
     }
 
     /// FLOPs of the forward pass and both gradients.

@@ -79,16 +79,6 @@ impl BatchNorm {
         }
     }
 
-    /// An error unless a variance can be taken of each channel of a micro-batch.
-    fn check_rows(&self, rows: usize, got: impl std::fmt::Display) -> Result<()> {
-        if rows != 1 {
-            return Ok(());
-        }
-        let expected = "two values or more for each channel of a micro-batch (use fewer \
-                        micro-batches or a larger batch)";
-        Err(unexpected(&self.name, expected, got))
-    }
-
     fn norm<'a>(&'a self, mean: &'a Tensor, variance: &'a Tensor) -> Result<ChannelNorm<'a>> {
         Ok(ChannelNorm {
             mean,
@@ -102,6 +92,10 @@ impl BatchNorm {
         !self.running_mean.frozen && !self.running_var.frozen
     }
 }
+
+/// What training takes: a variance of each channel of a micro-batch.
+const EXPECTED: &str = "two values or more for each channel of a micro-batch (use fewer \
+                        micro-batches or a larger batch)";
 
 /// Number of rows that have channels.
 fn rows(x: &Tensor, channels: usize) -> usize {
@@ -123,7 +117,6 @@ impl Layer for BatchNorm {
         }
         let (elements, bytes, channels) = (x.elements(), x.bytes(), self.channels as u64);
         let rows = elements / channels.max(1);
-        self.check_rows(rows.try_into().unwrap_or(usize::MAX), x)?;
         // Of single precision: mean and variance, and the sums for gain and bias.
         let statistics = times(&[2 * 4, channels]);
         let sums = times(&[2 * 4, channels]);
@@ -134,12 +127,15 @@ impl Layer for BatchNorm {
             .with_forward_peak(bytes.saturating_add(statistics))
             .with_input_grad_peak(bytes.saturating_add(sums))
             .with_param_only_grad_peak(bytes.saturating_add(sums));
+        // An evaluation normalizes by the running statistics.
+        let fault = (rows == 1).then(|| unexpected(&self.name, EXPECTED, x).to_string());
         Ok(Cost::new(vec![x.clone()])
             .with_flops(times(&[7, elements]), times(&[9, elements]), 0)
             .with_params(times(&[4, channels]))
             .with_memory(memory)
             // x twice and y; x and dy twice, and dx.
-            .with_traffic(times(&[8, bytes])))
+            .with_traffic(times(&[8, bytes]))
+            .with_training_fault(fault))
     }
 
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
@@ -150,7 +146,9 @@ impl Layer for BatchNorm {
             let y = ops::channel_norm(&x, &norm).map_err(within())?;
             return Ok((smallvec![y], Saved::default()));
         }
-        self.check_rows(rows(&x, self.channels), x.shape())?;
+        if rows(&x, self.channels) == 1 {
+            return Err(unexpected(&self.name, EXPECTED, x.shape()));
+        }
         let statistics = ops::channel_statistics(&x, 1).map_err(within())?;
         let [mean, variance] = parts(&statistics).map_err(within())?;
         let y = ops::channel_norm(&x, &self.norm(&mean, &variance)?).map_err(within())?;

@@ -267,6 +267,7 @@ impl Layer for Graph {
         let cost = Cost {
             param_only_grad: param_only.fold(0, u64::saturating_add),
             gathered: total(|cost| cost.gathered, 0),
+            training_fault: (inside.costs.iter()).find_map(|cost| cost.training_fault.clone()),
             inside: Some(Arc::new(inside)),
             ..cost
         };

@@ -178,6 +178,7 @@ impl Layer for Residual {
             // Two operands and a sum, both ways.
             traffic: total(|cost| cost.traffic).saturating_add(times(&[6, x.bytes()])),
             gathered: total(|cost| cost.gathered),
+            training_fault: inner.iter().find_map(|cost| cost.training_fault.clone()),
             inside: match inner.iter().any(|cost| cost.inside.is_some()) {
                 true => Some(Arc::new(self.inside(inputs, inner)?)),
                 false => None,

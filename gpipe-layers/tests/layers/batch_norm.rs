@@ -1,6 +1,6 @@
 //! Running statistics of batch normalization: what moves them, by how much, and what they are for.
 
-use gpipe_layers::layers::BatchNorm;
+use gpipe_layers::layers::{BatchNorm, Graph};
 use gpipe_layers::{Flow, Layer, PassContext, make, try_params};
 use gpipe_tensor::{Device, Tensor};
 
@@ -150,12 +150,25 @@ fn a_frozen_one_keeps_its_statistics() {
 fn one_row_has_no_variance_to_train_by() {
     let device = device();
     let layer = layer(&device);
-    let message = layer.cost(&[Flow::f32([1, 1, 1, CHANNELS])]).unwrap_err();
+    let input = [Flow::f32([1, 1, 1, CHANNELS])];
+    let fault = "bn1: expected two values or more for each channel of a micro-batch (use fewer micro-batches \
+                 or a larger batch), got f32 [1, 1, 1, 2]";
+    let cost = layer.cost(&input).unwrap();
+    assert_eq!(cost.training_fault.as_deref(), Some(fault));
+    let two = layer.cost(&[Flow::f32([1, 1, 2, CHANNELS])]).unwrap();
+    assert_eq!(two.training_fault, None);
+    // Of a layer around it too.
+    let mut graph = Graph::new("cell", 1);
+    let x = graph.input(0);
+    let y = graph.add(BatchNorm::new("bn1", CHANNELS), [x]);
+    let graph = graph.returning([y]);
     assert_eq!(
-        message.to_string(),
-        "bn1: expected two values or more for each channel of a micro-batch (use fewer micro-batches \
-         or a larger batch), got f32 [1, 1, 1, 2]"
+        graph.cost(&input).unwrap().training_fault.as_deref(),
+        Some(fault)
     );
+    // An evaluation takes it.
+    let cx = PassContext::evaluation(0..1);
+    assert!(layer.forward(&cx, one(images(&device, 1, 0))).is_ok());
     let cx = PassContext::training(0, 0, 0..1);
     let error = layer.forward(&cx, one(images(&device, 1, 0))).unwrap_err();
     assert!(

@@ -42,6 +42,19 @@ struct Costed {
     flows: Vec<Vec<Flow>>,
 }
 
+impl Costed {
+    fn check_training(&self) -> Result<()> {
+        let mut faults = self
+            .costs
+            .iter()
+            .filter_map(|cost| cost.training_fault.clone());
+        match faults.next() {
+            Some(fault) => Err(gpipe_layers::Error::Config(fault).into()),
+            None => Ok(()),
+        }
+    }
+}
+
 impl ModelCosts {
     /// Bytes that an update reads and writes per parameter: AdamW reads and writes the value and two moments,
     /// the norm and AdamW read the gradient, and the next step begins by writing zeros to it.
@@ -51,8 +64,22 @@ impl ModelCosts {
     /// flow of the first layer for a number of samples.
     ///
     /// # Errors
-    /// If a layer cannot take the output flow of the one before it.
+    /// If a layer cannot take the output flow of the one before it, or not in training ([`Cost::training_fault`]).
     pub fn new(
+        layers: &[Box<dyn Layer>],
+        micro_batches: &[Range<usize>],
+        input: impl Fn(usize) -> Vec<Flow>,
+    ) -> Result<Self> {
+        let costs = Self::for_evaluation(layers, micro_batches, input)?;
+        costs.layers.values().try_for_each(Costed::check_training)?;
+        Ok(costs)
+    }
+
+    /// [`new`](Self::new) for evaluations alone: layers may refuse such inputs in training.
+    ///
+    /// # Errors
+    /// If a layer cannot take the output flow of the one before it.
+    pub fn for_evaluation(
         layers: &[Box<dyn Layer>],
         micro_batches: &[Range<usize>],
         input: impl Fn(usize) -> Vec<Flow>,

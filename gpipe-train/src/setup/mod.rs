@@ -112,6 +112,11 @@ impl Setup {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn over(config: &TrainConfig, world: Option<&Arc<World>>) -> Result<Self> {
+        Self::over_for(config, world, true)
+    }
+
+    /// [`over`](Self::over), to train or for evaluations alone.
+    fn over_for(config: &TrainConfig, world: Option<&Arc<World>>, trains: bool) -> Result<Self> {
         let replicas = config.pipeline.replicas.get();
         let replica = match world {
             Some(world) => world.rank() * replicas / world.ranks(),
@@ -120,7 +125,7 @@ impl Setup {
         let mut setup = Self {
             world: world.cloned(),
             ranks: world.map_or(1, |world| world.ranks() / replicas),
-            ..Self::with_schedule(config, None, replica)?
+            ..Self::build(config, None, replica, trains)?
         };
         setup.check_ranks(config)?;
         if setup.ranks > 1 || replicas > 1 {
@@ -150,7 +155,7 @@ impl Setup {
         if let Some(world) = world {
             check_alike(world, config)?;
         }
-        Ok(Self::over(config, world)?.forward_only())
+        Ok(Self::over_for(config, world, false)?.forward_only())
     }
 
     /// [`Setup::new`] with a given schedule instead of the configured one.
@@ -158,6 +163,16 @@ impl Setup {
         config: &TrainConfig,
         given: Option<Schedule>,
         replica: usize,
+    ) -> Result<Self> {
+        Self::build(config, given, replica, true)
+    }
+
+    /// [`Self::with_schedule`], to train or for evaluations alone.
+    fn build(
+        config: &TrainConfig,
+        given: Option<Schedule>,
+        replica: usize,
+        trains: bool,
     ) -> Result<Self> {
         let pipeline = &config.pipeline;
         let stages = pipeline.stages.get();
@@ -191,7 +206,11 @@ impl Setup {
             0 => bytes,
             _ => bytes.sharded(replica, replicas),
         };
-        let costs = ModelCosts::new(&layers, &micro_batches, input(config))
+        let costs = match trains {
+            true => ModelCosts::new(&layers, &micro_batches, input(config)),
+            false => ModelCosts::for_evaluation(&layers, &micro_batches, input(config)),
+        };
+        let costs = costs
             .and_then(|costs| {
                 let costs = costs.with_frozen(&bytes);
                 costs.with_groups(pipeline.groups.get(), &bytes)

@@ -263,3 +263,21 @@ fn estimates_of_narrow_convolutions_are_within_a_factor_of_two() {
         assert!((0.5..1.3).contains(&ratio), "{network}: {ratio}");
     }
 }
+
+/// Of 32 pixels the last maps of a ResNet have one, so a sample has no variance to train by; an evaluation needs none.
+#[test]
+fn an_evaluation_takes_what_training_refuses() {
+    let config = resolved(&[
+        "model.name=resnet18",
+        "data.source=synthetic",
+        "data.image_size=32",
+        "data.batch_size=2",
+        "pipeline.micro_batches=2",
+    ]);
+    let refused = Setup::new(&config).err().unwrap().to_string();
+    assert!(
+        refused.contains("two values or more for each channel"),
+        "{refused}"
+    );
+    assert!(Setup::forward_only_over(&config, None).is_ok());
+}
