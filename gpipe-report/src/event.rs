@@ -195,6 +195,9 @@ pub enum Event {
         /// What `step_seconds` rests on; no key where that is `null`.
         #[serde(skip_serializing_if = "Option::is_none")]
         basis: Option<Basis>,
+        /// Why `train` would refuse this run, a sentence each; no key where it would not.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        faults: Vec<String>,
     },
     /// A checkpoint was checked.
     Check(Checked),
@@ -391,6 +394,7 @@ mod tests {
             forward_only_layers: None,
             message_bytes: None,
             basis: None,
+            faults: Vec::new(),
         };
         assert_eq!(
             plan.to_json().unwrap(),

@@ -54,7 +54,7 @@ pub use progress_sink::{ProgressSink, Silent};
 pub use resume::StartPoint;
 pub use room::has_room;
 pub use run::{PreparedRun, RunEnd, RunOptions};
-pub use setup::{Forecast, Setup, check_stages, cut, cuts, micro_batches_of, unit};
+pub use setup::{Forecast, Setup, check_stages, cut, cuts, micro_batches_of, plan_event, unit};
 pub use shell::quoted;
 pub use trained_model::{check_merge, save_merged};
 pub use training_loop::{Evaluation, Recipe, Step, evaluate, train};

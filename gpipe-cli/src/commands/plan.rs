@@ -1,16 +1,15 @@
 //! `gpipe plan`: the plan of a run, without running it.
 
-use gpipe_partition::{Loads, Partition};
 use gpipe_remat::planner::Described;
 use gpipe_remat::{StageMemory, StagePrices};
 use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
 
-use gpipe_report::{Basis, Cuts, Event, numbers};
+use gpipe_report::{Cuts, numbers};
 use gpipe_train::config::ScheduleChoice;
 use gpipe_train::cost_import::{WholeCosts, check_settings, read_argument, whole};
 use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::{Ranks, Recommender};
-use gpipe_train::{Forecast, Setup, TrainConfig, links, micro_batches_of, printable};
+use gpipe_train::{Setup, TrainConfig, links, micro_batches_of, plan_event, printable};
 
 use super::{auto, compare, profile};
 use crate::args::{OutputArgs, PlanArgs};
@@ -125,8 +124,10 @@ pub fn show_setup(
     let threads = config.pipeline.threads.get();
     let seconds = setup.step_seconds(&speed.times(&setup.costs, threads))?;
     // A run that would be refused is still shown: the plan helps to mend it.
-    for fault in setup.faults(config, resumes) {
-        warn(&with_flags(&format!("train would refuse this: {fault}")));
+    let faults = setup.faults(config, resumes);
+    let faults: Vec<String> = faults.iter().map(|fault| with_flags(fault)).collect();
+    for fault in &faults {
+        warn(&format!("train would refuse this: {fault}"));
     }
     // The processor's speed says nothing of a GPU.
     let is_told = !matches!(speed, Speed::Estimate(_)) || !config.pipeline.devices.has_gpu();
@@ -135,12 +136,10 @@ pub fn show_setup(
         profile::show(&speed, &setup.costs, setup.schedule.devices(), output)?;
     }
     if output.json {
-        return publish(
-            &setup.partition,
-            &setup.loads,
-            forecast.bubble,
-            Some((seconds.map(|seconds| (seconds, speed.basis())), forecast)),
-        );
+        let (bubble, predicted) = (forecast.bubble, seconds.map(|time| (time, speed.basis())));
+        let (partition, loads) = (&setup.partition, &setup.loads);
+        let event = plan_event(partition, loads, bubble, Some(forecast), predicted, faults);
+        return print(&event.to_json()?);
     }
     if output.verbose {
         print(&config.to_toml()?)?;
@@ -228,7 +227,8 @@ fn show_costs(
     let timeline = simulate(&schedule, &times).map_err(Fail::usage)?;
     let bubble = timeline.bubble();
     if output.json {
-        return publish(&partition, &loads, bubble, None);
+        let event = plan_event(&partition, &loads, bubble, None, None, Vec::new());
+        return print(&event.to_json()?);
     }
     print(&format!(
         "{loads}\n\n{}\n{}\nbubble  {} with {} ({})",
@@ -258,39 +258,4 @@ fn why(cuts: &Cuts) -> String {
     let width = terminal_width();
     let text = table_within(width, &heading, &heading[..3], &rows);
     format!("{text}{}\n", wrapped(width, &cuts.explanation()))
-}
-
-fn publish(
-    partition: &Partition,
-    loads: &Loads,
-    bubble: f64,
-    of_run: Option<(Option<(f64, Basis)>, Forecast)>,
-) -> Result<()> {
-    let (predicted, forecast) = of_run.unzip();
-    let (step_seconds, basis) = predicted.flatten().unzip();
-    let of_forecast = |forecast: &Forecast| {
-        let portals = forecast.portals.clone();
-        (
-            portals,
-            forecast.forward_only_layers,
-            forecast.message_bytes,
-        )
-    };
-    let (portals, forward_only_layers, message_bytes) =
-        forecast.as_ref().map(of_forecast).unwrap_or_default();
-    let event = Event::Plan {
-        cut: partition.sizes(),
-        loads: loads.loads().to_vec(),
-        optimum: loads.optimum(),
-        bubble,
-        step_seconds,
-        parameters: forecast.as_ref().map(|forecast| forecast.parameters),
-        trained_parameters: forecast.as_ref().map(|forecast| forecast.trained),
-        peak_bytes: forecast.map(|forecast| forecast.peaks),
-        portals,
-        forward_only_layers,
-        message_bytes,
-        basis,
-    };
-    print(&event.to_json()?)
 }

@@ -94,6 +94,22 @@ fn the_bubble_of_equal_stages_is_the_papers() {
     }
 }
 
+/// A script learns of a refusal from the plan itself.
+#[test]
+fn a_plan_that_train_would_refuse_has_faults() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = ["--devices", "cuda:h100*2", "--stages", "2", "--json"];
+    let large = ["--set", "model.width=65536", "--set", "model.heads=16"];
+    let output = small(folder.path(), "plan", &[&line[..], &large].concat());
+    let warned = String::from_utf8(output.stderr.clone()).unwrap();
+    let plan = objects(&output);
+    let [fault] = &plan[0]["faults"].as_array().unwrap()[..] else {
+        panic!("{:?}", plan[0]);
+    };
+    assert!(warned.contains(fault.as_str().unwrap()), "{warned}");
+    assert!(warned.contains("but cuda:h100 has 74.5 GiB"), "{warned}");
+}
+
 #[test]
 fn a_run_is_planned_without_being_run() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,12 +6,13 @@ use gpipe_report::numbers;
 use gpipe_tensor::{DeviceId, KnownGpu, find_cuda};
 
 use super::{Setup, input};
-use crate::config::{Named, TrainConfig};
+use crate::config::{Devices, Named, Size, TrainConfig};
 use crate::error::{Error, Result, one_line};
 use crate::{machine, precision};
 
 impl Setup {
-    /// Checks the predicted memory against `pipeline.memory`, this machine and its GPUs.
+    /// Checks the predicted memory against `pipeline.memory`, GPUs, and this machine, unless GPUs are named that may be
+    /// elsewhere.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it does not fit; the message has the needed bytes.
@@ -30,6 +31,11 @@ impl Setup {
                     Bytes(needed).rounded_up(),
                 )));
             }
+        }
+        self.check_known_gpus(config)?;
+        let is_known = |id: &DeviceId| matches!(id, DeviceId::Known(_));
+        if self.devices.iter().any(is_known) {
+            return Ok(());
         }
         // A batch has samples and targets, with four bytes per token or channel of a pixel.
         let input: u64 = input(config)(1)
@@ -80,7 +86,6 @@ impl Setup {
             let (name, needed) = (device.id.to_string(), needs(device.id, 0, &own));
             enough(config, &name, needed, Some(device.memory_bytes))?;
         }
-        self.check_known_gpus(config)?;
         Ok(())
     }
 
@@ -114,29 +119,64 @@ impl Setup {
         copied.saturating_add(self.parameters).saturating_mul(4)
     }
 
-    /// Checks the predicted memory against GPUs that are listed by name: each has a worker, or all if one name stands for
-    /// every stage.
+    /// Checks the predicted memory against GPUs that are listed by name.
     fn check_known_gpus(&self, config: &TrainConfig) -> Result<()> {
+        let Some(full) = self.full_gpu(config) else {
+            return Ok(());
+        };
+        let (id, needed, memory) = full;
+        let refused = enough(config, &id.to_string(), needed, Some(memory));
+        refused.map_err(|fault| match self.fitting_gpus(config, id) {
+            Some(gpus) => Error::invalid(format!(
+                "{fault}, or `pipeline.devices = {id}*{gpus}` with `pipeline.stages = {}`",
+                gpus * self.schedule.stages() / self.schedule.devices()
+            )),
+            None => fault,
+        })
+    }
+
+    /// Of the GPUs listed by name that have too little memory, the one with the highest need: its name, the bytes that are
+    /// always there and those at the peak, and what it has. Each has a worker, or all if one name stands for every stage.
+    fn full_gpu(&self, config: &TrainConfig) -> Option<(DeviceId, [u64; 2], u64)> {
         let is_shared = config.pipeline.devices.repeated().is_some();
         let stages = || {
             let stages = self.memory.iter().zip(&self.devices);
             stages.zip(self.schedule.device_of())
         };
-        for ((_, &id), &worker) in stages() {
+        let needs = stages().filter_map(|((_, &id), &worker)| {
             let DeviceId::Known(name) = id else {
-                continue;
+                return None;
             };
             let own = stages().filter(|&(_, &other)| is_shared || other == worker);
-            let needed = own.fold([0_u64; 2], |[fixed, peak], ((stage, _), _)| {
+            let [fixed, peak] = own.fold([0_u64; 2], |[fixed, peak], ((stage, _), _)| {
                 [
                     fixed.saturating_add(stage.fixed()),
                     peak.saturating_add(stage.peak()),
                 ]
             });
-            let memory = KnownGpu::of_name(name).map(|gpu| gpu.memory);
-            enough(config, &id.to_string(), needed, memory)?;
-        }
-        Ok(())
+            let memory = KnownGpu::of_name(name)?.memory;
+            (peak > memory).then_some((id, [fixed, peak], memory))
+        });
+        needs.max_by_key(|&(_, [_, peak], _)| peak)
+    }
+
+    /// A number of GPUs of this name, a worker each, with which the model fits, if doubling leads to one.
+    fn fitting_gpus(&self, config: &TrainConfig, id: DeviceId) -> Option<usize> {
+        let chunks = self.schedule.stages() / self.schedule.devices();
+        let most = self.costs.layers() / chunks;
+        let doubled = std::iter::successors(Some(2 * self.schedule.devices()), |gpus| {
+            gpus.checked_mul(2)
+        });
+        let mut counts = doubled.take_while(|&gpus| gpus <= most);
+        counts.find(|&gpus| {
+            let mut other = config.clone();
+            let Ok(stages) = Size::try_from((gpus * chunks) as i64) else {
+                return false;
+            };
+            other.pipeline.stages = stages;
+            other.pipeline.devices = Named::of(Devices::of_ids(vec![id; gpus]));
+            Self::new(&other).is_ok_and(|setup| setup.full_gpu(&other).is_none())
+        })
     }
 
     /// The ranks on this host, of all replicas, each as counted from the first of its replica.

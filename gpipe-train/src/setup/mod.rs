@@ -7,6 +7,7 @@ mod forecast;
 mod info;
 mod memory_check;
 mod model;
+mod plan_event;
 mod save_check;
 mod stage_table;
 mod start;
@@ -35,6 +36,7 @@ pub use cuts::{cuts, unit};
 pub use forecast::Forecast;
 pub(crate) use model::misfit;
 pub use model::{input, layers, optimizer};
+pub use plan_event::plan_event;
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};

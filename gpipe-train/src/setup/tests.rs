@@ -58,6 +58,32 @@ fn what_this_machine_lacks_is_known_before_a_run() {
     assert_eq!(setup.faults(&config, true), [""; 0]);
 }
 
+/// GPUs that are named are elsewhere: their memory counts, whatever this machine has.
+#[test]
+fn a_plan_for_named_gpus_is_judged_by_their_memory() {
+    let faults = |set: &[&str]| {
+        let large = ["model.name=gpt2", "model.width=12288", "model.heads=96"];
+        let config = resolved(&[&large, set].concat());
+        Setup::new(&config).unwrap().faults(&config, false)
+    };
+    // 430 GiB in all, of which each GPU has a thirtieth.
+    let fits = [
+        "model.blocks=16",
+        "pipeline.devices=cuda:h200*30",
+        "pipeline.stages=30",
+    ];
+    assert_eq!(faults(&fits), [""; 0]);
+    let [said] = &faults(&["model.blocks=24", "pipeline.devices=cuda:h100*4"])[..] else {
+        panic!("one fault");
+    };
+    assert!(said.contains(" but cuda:h100 has 74.5 GiB: "), "{said}");
+    let (_, mend) = said.split_once(", or `pipeline.devices = ").unwrap();
+    let (devices, stages) = mend.split_once("` with `pipeline.stages = ").unwrap();
+    let devices = format!("pipeline.devices={devices}");
+    let stages = format!("pipeline.stages={}", stages.trim_end_matches('`'));
+    assert_eq!(faults(&["model.blocks=24", &devices, &stages]), [""; 0]);
+}
+
 /// Of 1F1B the last stage computes nothing again, so it gets more layers. What all stages compute again, or none, does not
 /// count.
 #[test]
