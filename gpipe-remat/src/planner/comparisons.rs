@@ -2,7 +2,8 @@
 //! suffice.
 
 use super::plan::Plan;
-use super::request::fault;
+use super::replication::Replication;
+use super::request::{PlanRequest, Worker, fault};
 use super::search::{ACTIONS, Planner};
 use crate::{Bytes, DoesNotFit, Error, Policy, Result};
 
@@ -13,37 +14,45 @@ impl Planner<'_> {
         Ok(found.map(|(plan, _)| plan.seconds))
     }
 
-    /// Data parallelism, a copy of the model on every worker: each processes its share of the batch, and
-    /// a ring all-reduce sums the gradients (Patarasuk and Yuan 2009). `None` if it does not fit every worker, or workers share
-    /// cores. `single` is the step on the worker that suits it best.
-    pub(super) fn replicas(&self, single: f64) -> Result<Option<f64>> {
+    /// Data parallelism, a copy of the model on every worker: each processes its share of the batch and updates all
+    /// parameters, and their gradients are summed over the workers. Every worker counts as the slowest, and as that with the
+    /// least memory. `None` if it does not fit every worker, there are fewer samples than workers, or workers share cores.
+    pub(super) fn replicas(&self) -> Result<Option<f64>> {
         let request = self.request;
         let workers = request.workers.len();
         if workers < 2 || request.cores.is_some() || request.replication.replicas > 1 {
             return Ok(None);
         }
-        let single = match request.least_memory() {
-            Some(least) if request.workers.iter().any(|own| own.memory != Some(least)) => {
-                let request = request.with_memory(least);
-                let mut planner = Planner::new(&request)?;
-                planner.left = ACTIONS / 20;
-                match planner.single()? {
-                    Some(single) => single,
-                    None => return Ok(None),
-                }
-            }
-            _ => single,
+        let share = request.batch / workers;
+        let micro_batches: Vec<usize> = match request.micro_batches[..] {
+            [given] if given.is_multiple_of(workers) => vec![given / workers],
+            [_] => Vec::new(),
+            ref numbers => numbers.iter().copied().filter(|&n| n <= share).collect(),
         };
-        let slowest = request.workers.iter().map(|worker| worker.speed);
-        let (slowest, fastest) = slowest.fold((f64::INFINITY, 0.0_f64), |(low, high), speed| {
-            (low.min(speed), high.max(speed))
-        });
-        let layers = request.weights.layers();
-        let gradients = request.weights.of_stage(0..layers).gradients as f64;
-        let count = workers as f64;
-        let exchange = 2.0 * (count - 1.0) / count * gradients / request.link.bytes_per_second
-            + 2.0 * (count - 1.0) * request.link.latency;
-        Ok(Some(single * (fastest / slowest) / count + exchange))
+        if micro_batches.is_empty() {
+            return Ok(None);
+        }
+        let speed = request.workers.iter().map(|worker| worker.speed);
+        let worker = Worker {
+            speed: speed.fold(f64::INFINITY, f64::min),
+            memory: request.least_memory(),
+        };
+        let request = PlanRequest {
+            workers: vec![worker],
+            micro_batches,
+            replication: Replication {
+                replicas: workers,
+                ..request.replication
+            },
+            ..request.with_memories(|own| own)
+        };
+        let mut planner = Planner::new(&request)?;
+        planner.left = ACTIONS / 20;
+        match planner.single() {
+            // With more groups than its share has micro-batches, a worker has no plan.
+            Err(Error::Groups { .. }) => Ok(None),
+            found => found,
+        }
     }
 
     /// The smallest of some amounts of memory above the limit with which a step is faster.

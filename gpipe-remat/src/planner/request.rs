@@ -303,7 +303,11 @@ impl PlanRequest<'_> {
         self.with_memories(|own| own.map(|own| own.max(memory)))
     }
 
-    fn with_memories(&self, memory: impl Fn(Option<u64>) -> Option<u64>) -> PlanRequest<'_> {
+    /// The same with other memory of each worker.
+    pub(super) fn with_memories(
+        &self,
+        memory: impl Fn(Option<u64>) -> Option<u64>,
+    ) -> PlanRequest<'_> {
         let more = |worker: &Worker| Worker {
             memory: memory(worker.memory),
             ..*worker

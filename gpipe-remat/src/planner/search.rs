@@ -78,7 +78,7 @@ impl<'a> Planner<'a> {
             _ => self.single()?,
         };
         let replicas = match single {
-            Some(seconds) => self.replicas(seconds)?,
+            Some(_) => self.replicas()?,
             None => None,
         };
         let with_more = self.with_more(&plan)?;

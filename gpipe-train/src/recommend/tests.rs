@@ -419,3 +419,27 @@ fn a_plan_needs_the_bytes_of_its_run() {
         assert!(answer.bound <= answer.fastest && answer.fastest <= answer.plan.seconds);
     }
 }
+
+/// The comparison with a copy of the model on every worker is what a plan for such replicas takes: the update is not divided
+/// among them.
+#[test]
+fn a_copy_on_every_worker_takes_what_its_plan_does() {
+    let settings = [Setting::new("model.name", "gpt2")];
+    let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+    let recommend = |hosts: Option<usize>| {
+        let mut options = PlanningOptions {
+            hosts,
+            ..PlanningOptions::default()
+        };
+        options
+            .list_workers("8*h100", *config.run.dtype, None)
+            .unwrap();
+        let profile = ProfileOptions::new(Path::new("none"));
+        let of = Recommender::of_model(&config, &options, profile, &mut |_| {});
+        of.unwrap().recommend().unwrap()
+    };
+    let (told, planned) = (recommend(None).replicas.unwrap(), recommend(Some(1)).plan);
+    assert_eq!((planned.replication.replicas, planned.cut.len()), (8, 1));
+    assert!(planned.parts.update > 0.05 * planned.seconds);
+    assert!((told / planned.seconds - 1.0).abs() < 1e-9, "{told}");
+}
