@@ -195,6 +195,10 @@ pub enum Event {
         /// What `step_seconds` rests on; no key where that is `null`.
         #[serde(skip_serializing_if = "Option::is_none")]
         basis: Option<Basis>,
+        /// Bytes of the host's memory, beside the stages, for the copies that checkpoints are written from; no key where
+        /// none is saved.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        checkpoint_bytes: Option<u64>,
         /// Why `train` would refuse this run, a sentence each; no key where it would not.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         faults: Vec<String>,
@@ -251,6 +255,9 @@ pub enum Event {
         replications: Vec<ReplicatedPlan>,
         /// What the times rest on.
         basis: Basis,
+        /// Why `train` would refuse this plan on this machine, a sentence each; no key where it would not.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        faults: Vec<String>,
     },
     /// One of the plans that are compared.
     Compare {
@@ -394,6 +401,7 @@ mod tests {
             forward_only_layers: None,
             message_bytes: None,
             basis: None,
+            checkpoint_bytes: None,
             faults: Vec::new(),
         };
         assert_eq!(

@@ -8,6 +8,7 @@ use gpipe_train::profile::ProfileOptions;
 use gpipe_train::recommend::{PlanningOptions, Recommender};
 use gpipe_train::{TrainConfig, printable, quoted};
 
+use super::plan::told;
 use super::profile;
 use crate::args::{OutputArgs, PlanArgs, TrainArgs};
 use crate::fail::Result;
@@ -48,8 +49,9 @@ pub fn show(
     output: OutputArgs,
 ) -> Result<()> {
     let answer = recommend(recommender, output)?;
+    let faults = told(recommender.faults(&answer.plan, config)?);
     if output.json {
-        return print(&event(recommender, &answer).to_json()?);
+        return print(&event(recommender, &answer, faults).to_json()?);
     }
     let keys = recommender.settings(&answer.plan, config)?;
     let flags = args.settings.with(&keys);
@@ -61,7 +63,7 @@ pub fn show(
     print(&text(recommender, &answer, &command))
 }
 
-fn event(of: &Recommender, answer: &CertifiedPlan) -> Event {
+fn event(of: &Recommender, answer: &CertifiedPlan, faults: Vec<String>) -> Event {
     let plan = &answer.plan;
     Event::Auto {
         stages: plan.cut.len(),
@@ -84,6 +86,7 @@ fn event(of: &Recommender, answer: &CertifiedPlan) -> Event {
         more_memory_seconds: answer.with_more.map(|(_, seconds)| seconds),
         replications: of.replications(answer),
         basis: of.basis(),
+        faults,
     }
 }
 

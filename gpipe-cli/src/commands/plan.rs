@@ -124,11 +124,7 @@ pub fn show_setup(
     let threads = config.pipeline.threads.get();
     let seconds = setup.step_seconds(&speed.times(&setup.costs, threads))?;
     // A run that would be refused is still shown: the plan helps to mend it.
-    let faults = setup.faults(config, resumes);
-    let faults: Vec<String> = faults.iter().map(|fault| with_flags(fault)).collect();
-    for fault in &faults {
-        warn(&format!("train would refuse this: {fault}"));
-    }
+    let faults = told(setup.faults(config, resumes));
     // The processor's speed says nothing of a GPU.
     let is_told = !matches!(speed, Speed::Estimate(_)) || !config.pipeline.devices.has_gpu();
     let seconds = is_told.then_some(seconds);
@@ -147,6 +143,7 @@ pub fn show_setup(
     }
     let pipeline = &config.pipeline;
     let lines = [
+        ("       ", forecast.copies()),
         ("frozen ", forecast.frozen()),
         ("portals", forecast.portals()),
         ("messages", forecast.messages()),
@@ -201,6 +198,15 @@ pub fn show_setup(
         numbers::parameter_bytes(setup.parameter_bytes, setup.parameters == setup.trained),
         lines.concat(),
     ))
+}
+
+/// Warns of what `train` would refuse, and returns the sentences.
+pub fn told(faults: Vec<String>) -> Vec<String> {
+    let faults: Vec<String> = faults.iter().map(|fault| with_flags(fault)).collect();
+    for fault in &faults {
+        warn(&format!("train would refuse this: {fault}"));
+    }
+    faults
 }
 
 /// Shows the plan for costs of layers.

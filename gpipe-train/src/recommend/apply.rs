@@ -21,7 +21,7 @@ impl Recommender {
         let stages = plan.cut.len();
         let keeps =
             |stage: usize| *plan.remat_plan.kept(stage, 0) == gpipe_remat::Retained::Everything;
-        match self.memory() {
+        match self.part.get().or(self.memory()) {
             Some(_) if !(0..stages).all(keeps) => Policy::Budget(Bytes(self.budget(plan).0)),
             _ => Policy::Keep,
         }
@@ -57,7 +57,8 @@ impl Recommender {
             Placement::Stages => plan.replication.replicas,
         };
         let limit = |&device: &usize| {
-            let memory = self.workers[plan.workers[device] * by].memory;
+            let own = self.workers[plan.workers[device] * by].memory;
+            let memory = own.into_iter().chain(self.part.get()).min();
             memory.map_or(u64::MAX, |memory| memory / chunks)
         };
         let limits: Vec<u64> = plan.schedule.device_of().iter().map(limit).collect();

@@ -8,6 +8,7 @@ mod recommender;
 mod replicated;
 #[cfg(test)]
 mod tests;
+mod this_machine;
 mod workers;
 
 pub use comparison::{Comparison, RankedPlan};

@@ -1,5 +1,6 @@
 //! The recommended plan for a model, or for a list of costs.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -59,7 +60,9 @@ pub struct Recommender {
     pub(super) cores: Option<usize>,
     pub(super) space: SearchSpace,
     /// The configuration; `None` of a model given by its costs, which cannot be run.
-    config: Option<TrainConfig>,
+    pub(super) config: Option<TrainConfig>,
+    /// Bytes of each worker of the recommended plan, where the memory of this machine limits it.
+    pub(super) part: Cell<Option<u64>>,
 }
 
 impl Recommender {
@@ -215,6 +218,7 @@ impl Recommender {
             cores,
             space,
             config: Some(config.clone()),
+            part: Cell::new(None),
         })
     }
 
@@ -273,6 +277,7 @@ impl Recommender {
             cores: None,
             space,
             config: None,
+            part: Cell::new(None),
             price: Box::new(move |samples| Described::costed(&layers, batch, samples)),
         })
     }
@@ -340,7 +345,8 @@ impl Recommender {
         }
     }
 
-    /// The recommended plan and its optimality bound.
+    /// The recommended plan and its optimality bound. For processors of this machine it is one that fits the memory here, if
+    /// there is one: [`faults`](Self::faults) says what `train` would refuse.
     ///
     /// # Errors
     /// [`Error::Input`] if no plan fits the memory; the message has the memory that would suffice.
@@ -366,6 +372,7 @@ impl Recommender {
                 true => plan.seconds,
                 false => fastest.min(plan.seconds),
             };
+            answer = self.within_this_machine(answer, policy, config)?;
         }
         Ok(answer)
     }

@@ -443,3 +443,38 @@ fn a_copy_on_every_worker_takes_what_its_plan_does() {
     assert!(planned.parts.update > 0.05 * planned.seconds);
     assert!((told / planned.seconds - 1.0).abs() < 1e-9, "{told}");
 }
+
+/// Where the fastest plan does not fit this machine with copies of checkpoints beside it, one that recomputes, or has fewer
+/// workers, may.
+#[test]
+fn a_plan_fits_the_memory_of_the_machine_with_copies_of_checkpoints() {
+    let settings = [
+        Setting::new("model.name", "gpt-nano"),
+        Setting::new("pipeline.threads", 2),
+        Setting::new("run.keep", 3),
+    ];
+    let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+    let options = PlanningOptions::default();
+    let profile = ProfileOptions::new(Path::new("none"));
+    let of = Recommender::of_model(&config, &options, profile, &mut |_| {}).unwrap();
+    let answer = of.recommend().unwrap();
+    let needed = |of: &Recommender, plan: &_| {
+        let setup = Setup::new(&of.apply(plan, &config).unwrap()).unwrap();
+        let stages: u64 = setup.memory.iter().map(StageMemory::peak).sum();
+        stages + setup.bytes_beside_stages(&config)
+    };
+    let most = needed(&of, &answer.plan);
+    let policy = Policy::Budget(gpipe_remat::Bytes(u64::MAX));
+    let within = |memory: u64| of.within(memory, answer.clone(), policy, &config).unwrap();
+    let same = within(most).plan;
+    assert_eq!(
+        (&same.cut, same.seconds),
+        (&answer.plan.cut, answer.plan.seconds)
+    );
+    let limited = within(most - (1 << 20));
+    assert!(needed(&of, &limited.plan) <= most - (1 << 20));
+    assert!(limited.bound <= limited.plan.seconds && limited.gap() >= 0.0);
+    // The parameters alone are more: the fastest plan, which is refused.
+    let full = within(1 << 20).plan;
+    assert_eq!(full.seconds, answer.plan.seconds);
+}

@@ -48,6 +48,8 @@ pub struct Forecast {
     pub forward_only_layers: Option<usize>,
     /// Bytes of messages that a rank holds at most, which no stage counts; `None` without other ranks and replicas.
     pub message_bytes: Option<u64>,
+    /// Bytes of the host's memory, beside the stages, for the copies that checkpoints are written from; 0 where none is saved.
+    pub checkpoint_bytes: u64,
 }
 
 impl Setup {
@@ -80,6 +82,7 @@ impl Setup {
             forward_only_layers: Some(self.costs.first_trained())
                 .filter(|&layers| layers > 0 && self.trained < self.parameters),
             message_bytes: self.messages.iter().map(MessageBytes::peak).max(),
+            checkpoint_bytes: self.checkpoint_bytes(),
         })
     }
 
@@ -204,6 +207,15 @@ impl Forecast {
     pub fn messages(&self) -> Option<String> {
         let bytes = numbers::bytes(self.message_bytes?);
         Some(format!("{bytes} at most on a rank, beside its stages"))
+    }
+
+    /// The bytes of copies for checkpoints as text; none where none is saved.
+    pub fn copies(&self) -> Option<String> {
+        let bytes = Some(self.checkpoint_bytes).filter(|&bytes| bytes > 0)?;
+        Some(format!(
+            "and {} on the host for copies of checkpoints",
+            numbers::bytes(bytes)
+        ))
     }
 
     /// The portals as text; none if no tensor passes a stage.

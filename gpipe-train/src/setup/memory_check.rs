@@ -37,26 +37,7 @@ impl Setup {
         if self.devices.iter().any(is_known) {
             return Ok(());
         }
-        // A batch has samples and targets, with four bytes per token or channel of a pixel.
-        let input: u64 = input(config)(1)
-            .iter()
-            .map(|flow| flow.shape.elements().map_or(u64::MAX, |n| n as u64))
-            .sum();
-        let sample = match config.model.is_classifier() {
-            true if config.learns_masks() => {
-                let pixels = config.sample_size() as u64;
-                input.saturating_add(pixels.saturating_mul(pixels))
-            }
-            true => input.saturating_add(1),
-            false => input.saturating_mul(2),
-        };
-        let batch = config
-            .data
-            .batch_size
-            .u64()
-            .saturating_mul(sample)
-            .saturating_mul(4);
-        let copies = self.checkpoint_bytes(config);
+        let (copies, batch) = (self.checkpoint_bytes(), batch_bytes(config));
         // On ranks of other hosts a device has the same name.
         let needs = |device, beside: u64, ranks: &[usize]| {
             let stages = self.memory.iter().zip(&self.devices);
@@ -76,7 +57,8 @@ impl Setup {
         let messages = here.iter().filter_map(|&rank| self.messages.get(rank));
         let peak = messages.fold(peak, |sum, bytes| sum.saturating_add(bytes.peak()));
         let on_host = [fixed, peak.saturating_add(batch)];
-        enough(config, "this machine", on_host, machine::memory_to_come())?;
+        let available = machine::memory_to_come();
+        enough(config, "this machine", on_host, copies, available)?;
         let own = match &self.world {
             Some(world) => vec![world.rank() % self.ranks],
             None => here,
@@ -84,7 +66,7 @@ impl Setup {
         let devices = find_cuda().map_or_else(|_| Vec::new(), |found| found.devices);
         for device in devices {
             let (name, needed) = (device.id.to_string(), needs(device.id, 0, &own));
-            enough(config, &name, needed, Some(device.memory_bytes))?;
+            enough(config, &name, needed, 0, Some(device.memory_bytes))?;
         }
         Ok(())
     }
@@ -108,10 +90,15 @@ impl Setup {
         faults
     }
 
-    /// Bytes of the copies that a checkpoint is written from: the value of each parameter, and the optimizer states of those
-    /// that train.
-    pub(super) fn checkpoint_bytes(&self, config: &TrainConfig) -> u64 {
-        if !self.trains || config.run.keep.get() == 0 {
+    /// Bytes of the host's memory beside stages and messages: copies for checkpoints, and a batch.
+    pub(crate) fn bytes_beside_stages(&self, config: &TrainConfig) -> u64 {
+        self.checkpoint_bytes().saturating_add(batch_bytes(config))
+    }
+
+    /// Bytes of the copies that a checkpoint is written from, on the host, while training goes on: the value of each
+    /// parameter, and the optimizer states of those that train. 0 where nothing is saved.
+    pub fn checkpoint_bytes(&self) -> u64 {
+        if !self.trains || !self.saves {
             return 0;
         }
         let states = self.optimizer.state_names().len() as u64;
@@ -125,7 +112,7 @@ impl Setup {
             return Ok(());
         };
         let (id, needed, memory) = full;
-        let refused = enough(config, &id.to_string(), needed, Some(memory));
+        let refused = enough(config, &id.to_string(), needed, 0, Some(memory));
         refused.map_err(|fault| match self.fitting_gpus(config, id) {
             Some(gpus) => Error::invalid(format!(
                 "{fault}, or `pipeline.devices = {id}*{gpus}` with `pipeline.stages = {}`",
@@ -214,11 +201,31 @@ impl Setup {
     }
 }
 
-/// Refuses a need beyond the available bytes; `fixed` bytes of it are the same for any batch.
-fn enough(
+/// Bytes of a batch: samples and targets, with four bytes per token or channel of a pixel.
+fn batch_bytes(config: &TrainConfig) -> u64 {
+    let input: u64 = input(config)(1)
+        .iter()
+        .map(|flow| flow.shape.elements().map_or(u64::MAX, |n| n as u64))
+        .sum();
+    let sample = match config.model.is_classifier() {
+        true if config.learns_masks() => {
+            let pixels = config.sample_size() as u64;
+            input.saturating_add(pixels.saturating_mul(pixels))
+        }
+        true => input.saturating_add(1),
+        false => input.saturating_mul(2),
+    };
+    let samples = config.data.batch_size.u64();
+    samples.saturating_mul(sample).saturating_mul(4)
+}
+
+/// Refuses a need beyond the available bytes; `fixed` bytes of it are the same for any batch, `copies` of those for
+/// checkpoints.
+pub(super) fn enough(
     config: &TrainConfig,
     place: &str,
     [fixed, needed]: [u64; 2],
+    copies: u64,
     available: Option<u64>,
 ) -> Result<()> {
     let Some(available) = available.filter(|&available| needed > available) else {
@@ -240,8 +247,24 @@ fn enough(
         true => format!("use a smaller `data.batch_size`{images}{recompute}"),
         false => format!("use a smaller `data.batch_size` or `data.seq_len`{recompute}"),
     };
+    let (of_copies, mend) = match copies {
+        0 => (String::new(), mend),
+        copies => (
+            format!(
+                ", {} of it for copies of checkpoints,",
+                numbers::bytes(copies)
+            ),
+            match needed - copies <= available {
+                true => format!(
+                    "use `run.keep = 0` to save none, or {}",
+                    &mend["use ".len()..]
+                ),
+                false => mend,
+            },
+        ),
+    };
     Err(Error::invalid(format!(
-        "the run needs {} but {place} has {}: {mend}",
+        "the run needs {}{of_copies} but {place} has {}: {mend}",
         numbers::bytes(needed),
         numbers::bytes(available)
     )))

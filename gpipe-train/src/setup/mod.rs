@@ -81,6 +81,8 @@ pub struct Setup {
     threads: usize,
     /// Whether it is trained, and not for forward passes alone.
     trains: bool,
+    /// Whether checkpoints are saved.
+    saves: bool,
     /// Of the model, and of its adapters, where they come from files.
     weights: Vec<Weights>,
     /// The folder of compiled CUDA kernels.
@@ -286,6 +288,7 @@ impl Setup {
             gpus,
             threads: pipeline.threads.get(),
             trains: true,
+            saves: config.run.keep.get() > 0,
             weights: Vec::new(),
             kernel_cache: None,
             world: None,

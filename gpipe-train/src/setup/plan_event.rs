@@ -17,6 +17,8 @@ pub fn plan_event(
 ) -> Event {
     let (step_seconds, basis) = predicted.unzip();
     let of_run = forecast.as_ref();
+    let checkpoint_bytes = of_run.map(|forecast| forecast.checkpoint_bytes);
+    let checkpoint_bytes = checkpoint_bytes.filter(|&bytes| bytes > 0);
     Event::Plan {
         cut: partition.sizes(),
         loads: loads.loads().to_vec(),
@@ -32,6 +34,7 @@ pub fn plan_event(
         message_bytes: of_run.and_then(|forecast| forecast.message_bytes),
         peak_bytes: forecast.map(|forecast| forecast.peaks),
         basis,
+        checkpoint_bytes,
         faults,
     }
 }

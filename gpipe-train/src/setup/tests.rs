@@ -5,6 +5,7 @@ use gpipe_sched::{InMemory, World};
 use gpipe_tensor::Precision;
 
 use super::Setup;
+use super::memory_check::enough;
 use crate::config::{Overrides, Setting, TrainConfig};
 use crate::profile::Speed;
 
@@ -250,7 +251,7 @@ fn a_checkpoint_copies_values_and_the_states_of_what_trains() {
     let copies = |set: &[&str]| {
         let config = resolved(set);
         let setup = Setup::new(&config).unwrap();
-        let bytes = setup.checkpoint_bytes(&config);
+        let bytes = setup.checkpoint_bytes();
         (bytes / 4, [setup.parameters, setup.trained])
     };
     let (copied, [all, trained]) = copies(&["lora.rank=2"]);
@@ -258,6 +259,29 @@ fn a_checkpoint_copies_values_and_the_states_of_what_trains() {
     let (copied, [all, _]) = copies(&["optimizer.name=sgd"]);
     assert_eq!(copied, all);
     assert_eq!(copies(&["run.keep=0"]).0, 0);
+}
+
+/// Where a run fits without the copies that checkpoints are written from, to save none is a mend.
+#[test]
+fn a_run_that_fits_without_copies_of_checkpoints_has_that_mend() {
+    let config = resolved(&[]);
+    let said = |available| {
+        let refused = enough(
+            &config,
+            "this machine",
+            [90 << 20, 100 << 20],
+            30 << 20,
+            Some(available),
+        );
+        refused.err().map(|error| error.to_string())
+    };
+    assert_eq!(said(100 << 20), None);
+    assert_eq!(
+        said(80 << 20).unwrap(),
+        "the run needs 100.0 MiB, 30.0 MiB of it for copies of checkpoints, but this machine has 80.0 MiB: use \
+         `run.keep = 0` to save none, or a smaller model"
+    );
+    assert!(said(60 << 20).unwrap().ends_with(": use a smaller model"));
 }
 
 /// Milliseconds of a step of 16 images of 32 x 32 on one thread of a Zen 4, by `plan --profile` on 2026-11-27. Without the
