@@ -20,8 +20,8 @@ pub fn choose(args: &TrainArgs, config: &TrainConfig, output: OutputArgs) -> Res
     let options = ProfileOptions::new(&path).measure(args.profile);
     let mut planning = PlanningOptions::default();
     planning.fixed = args.settings.fixed()?;
-    let recommender =
-        Recommender::of_model(config, &planning, options, &mut profile::progress(output))?;
+    let mut progress = profile::progress(output, "gpipe plan --auto");
+    let recommender = Recommender::of_model(config, &planning, options, &mut progress)?;
     let answer = recommend(&recommender, output)?;
     if !output.quiet {
         let keys = recommender.settings(&answer.plan, config)?;

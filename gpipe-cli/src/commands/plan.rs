@@ -46,7 +46,7 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
         planning.fixed.schedule &= args.auto || !is_table;
         let recommender = match given {
             None => {
-                let mut progress = profile::progress(output);
+                let mut progress = profile::progress(output, "gpipe plan --auto");
                 let recommender =
                     Recommender::of_model(&config, &planning, options, &mut progress)?;
                 if let (true, Some(speed)) = (args.profile, recommender.speed()) {
@@ -120,7 +120,12 @@ pub fn show_setup(
     let forecast = setup.forecast()?;
     let wants_profile = options.measure;
     let samples = setup.costs.samples(0);
-    let speed = Speed::of(config, options, &[samples], &mut profile::progress(output))?;
+    let speed = Speed::of(
+        config,
+        options,
+        &[samples],
+        &mut profile::progress(output, "gpipe plan"),
+    )?;
     let threads = config.pipeline.threads.get();
     let seconds = setup.step_seconds(&speed.times(&setup.costs, threads))?;
     // A run that would be refused is still shown: the plan helps to mend it.

@@ -20,8 +20,8 @@ pub fn path(config_file: Option<&Path>) -> PathBuf {
     }
 }
 
-/// Reports on stderr what is measured, and why a profile is not used.
-pub fn progress(output: OutputArgs) -> impl FnMut(ProfileProgress) {
+/// Reports on stderr what is measured, and why a profile is not used, with the `command` that measures for this one.
+pub fn progress(output: OutputArgs, command: &str) -> impl FnMut(ProfileProgress) {
     move |progress| match progress {
         ProfileProgress::Measuring { .. } if output.quiet => {}
         ProfileProgress::Measuring { kinds, sizes } => {
@@ -32,7 +32,7 @@ pub fn progress(output: OutputArgs) -> impl FnMut(ProfileProgress) {
             ));
         }
         ProfileProgress::Unused { path, fault } => warn(&format!(
-            "{}: {fault}: it is not used; gpipe plan --profile measures again",
+            "{}: {fault}: it is not used; {command} --profile measures again",
             path.display()
         )),
         _ => {}

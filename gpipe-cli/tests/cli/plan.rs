@@ -314,6 +314,25 @@ fn layers_are_measured_once_and_the_profile_is_used() {
     assert!(said.contains("measured on another machine"), "{said}");
 }
 
+/// A recommendation needs more sizes than a plan: the advice is to measure those.
+#[test]
+fn a_profile_that_lacks_sizes_is_measured_again_as_advised() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |line: &str| {
+        let output = small(folder.path(), "plan", &line.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let common = "--devices cpu*2 --batch-size 8";
+    plan(&format!("{common} --micro-batches 4 --profile"));
+    let said = plan(&format!("{common} --auto"));
+    let (_, advice) = said.split_once("it is not used; gpipe plan ").unwrap();
+    let (advice, _) = advice.split_once(" measures again").unwrap();
+    plan(&format!("{common} {advice}"));
+    let said = plan(&format!("{common} --auto"));
+    assert!(!said.contains("is not used"), "{said}");
+}
+
 /// By measured times the recommendation may be simpler than the fastest plan, but not much slower.
 #[test]
 fn a_recommendation_tells_the_fastest_plan_beside_its_own() {
