@@ -171,10 +171,10 @@ impl fmt::Display for DoesNotFit {
         } = self;
         write!(
             f,
-            "the model does not fit by {}: no plan was found that needs less than {} a worker, but {limit} is the \
-             limit",
+            "the model does not fit by {}: no plan was found that needs less than {} a worker, but {} is the limit",
             short.rounded_up(),
-            needed.rounded_up()
+            needed.rounded_up(),
+            limit.rounded()
         )
     }
 }
@@ -182,6 +182,17 @@ impl fmt::Display for DoesNotFit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A limit of a GPU has no whole number of large units.
+    #[test]
+    fn limits_are_rounded() {
+        let fault = DoesNotFit {
+            limit: crate::Bytes(80_000_000_000),
+            needed: crate::Bytes(90 << 30),
+            short: crate::Bytes(15 << 30),
+        };
+        assert!(fault.to_string().ends_with(", but 74.5GiB is the limit"));
+    }
 
     /// A caller whose limit is no configuration key puts its own mend behind the fault.
     #[test]

@@ -377,13 +377,21 @@ mod tests {
             assert_eq!(text.parse::<DeviceId>().unwrap(), id);
             assert_eq!(id.to_string(), text);
         }
-        for text in [
-            "", "gpu", "cpu:0", "cuda", "cuda:", "cuda:-1", "cuda:x", "cuda:h2", "CPU",
-        ] {
+        for text in ["", "gpu", "cpu:0", "cuda", "cuda:", "CPU"] {
             let error = text.parse::<DeviceId>().unwrap_err();
             assert_eq!(
                 error.to_string(),
                 format!("unknown device `{text}`: use `cpu` or `cuda:N`")
+            );
+        }
+        for text in ["cuda:-1", "cuda:x", "cuda:b200"] {
+            let error = text.parse::<DeviceId>().unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "unknown device `{text}`: use `cpu` or `cuda:N`, or `cuda:h200`, `cuda:h100`, `cuda:a100`, `cuda:4090` \
+                     to plan for one"
+                )
             );
         }
         let known = "h100".parse::<DeviceId>().unwrap_err();

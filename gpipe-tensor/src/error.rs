@@ -1,6 +1,6 @@
 //! The error type of this crate.
 
-use crate::known_gpu::KnownGpu;
+use crate::known_gpu::{KNOWN_GPUS, KnownGpu};
 use crate::{DType, DeviceId, Shape};
 
 /// The result of an operation of this crate.
@@ -154,5 +154,15 @@ fn devices_like(text: &str) -> String {
     let known = KnownGpu::of_name(text);
     let known =
         known.map(|gpu| format!("`cuda:{}` to plan for one, else ", gpu.name.to_lowercase()));
+    let is_model = text
+        .strip_prefix("cuda:")
+        .is_some_and(|name| name.contains(char::is_alphanumeric));
+    if known.is_none() && is_model {
+        let named = KNOWN_GPUS
+            .iter()
+            .map(|gpu| format!("`cuda:{}`", gpu.name.to_lowercase()));
+        let named: Vec<_> = named.collect();
+        return format!("`cpu` or `cuda:N`, or {} to plan for one", named.join(", "));
+    }
     format!("{}`cpu` or `cuda:N`", known.unwrap_or_default())
 }

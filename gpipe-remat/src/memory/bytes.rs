@@ -18,6 +18,26 @@ use std::str::FromStr;
 pub struct Bytes(pub u64);
 
 impl Bytes {
+    /// The amount as a known limit: as it may have been written, or with a digit after the point where that has more than
+    /// four digits.
+    ///
+    /// ```
+    /// use gpipe_remat::Bytes;
+    ///
+    /// assert_eq!(Bytes(1536 << 20).rounded(), "1536MiB");
+    /// assert_eq!(Bytes(80_000_000_000).rounded(), "74.5GiB");
+    /// ```
+    pub fn rounded(self) -> String {
+        let exact = self.to_string();
+        let digits = exact.bytes().filter(u8::is_ascii_digit).count();
+        match BINARY.iter().find(|(_, unit)| self.0 >= *unit) {
+            Some(&(name, unit)) if digits > 4 => {
+                format!("{:.1}{name}", self.0 as f64 / unit as f64)
+            }
+            _ => exact,
+        }
+    }
+
     /// The amount rounded up to a few digits, as a suggested limit; from 8 PiB up it is exact. Above 0 it parses back.
     ///
     /// ```

@@ -31,13 +31,29 @@ pub fn read(path: &Path) -> Result<CostFile> {
     let bytes = read_capped(path, MOST_BYTES, Links::Followed, mend);
     let bytes = bytes.map_err(|error| Error::input(error.with_mend(mend)))?;
     let text = String::from_utf8(bytes).map_err(|_| fault(&format!("it is not UTF-8: {mend}")))?;
+    // Editors of Windows begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let read = match text.trim_start().starts_with('{') {
-        true => json::parse(&text),
-        false => pipedream::parse(&text),
+        true => json::parse(text),
+        false => pipedream::parse(text),
     };
     match read {
         Ok(read) if read.layers.is_empty() => Err(fault(&"it has no layers: list at least one")),
         Ok(read) => Ok(read),
         Err(words) => Err(fault(&words)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As tables of schedules may.
+    #[test]
+    fn a_file_may_begin_with_a_byte_order_mark() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("costs.json");
+        std::fs::write(&path, "\u{feff}{\"layers\": [{\"forward\": 1}]}").unwrap();
+        assert_eq!(read(&path).unwrap().layers.len(), 1);
     }
 }
