@@ -93,6 +93,27 @@ impl<'a> Planner<'a> {
         })
     }
 
+    /// Whether some plan on all workers fits their memory, as far as few tries tell.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer), but for the lack of a plan.
+    pub fn fits(&mut self) -> Result<bool> {
+        let mut numbers = self.request.micro_batches.clone();
+        numbers.sort_unstable();
+        let workers = self.request.workers.len();
+        for order in 0..self.request.orders.len() {
+            // The smallest micro-batches need the fewest bytes.
+            for &number in numbers.iter().rev().take(2) {
+                let candidate = self.candidate(order, workers, number)?;
+                let Some(candidate) = candidate else { continue };
+                if cuts::first(&candidate, None, &mut self.left, f64::INFINITY).is_some() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// The best plan under one kind of schedule for a number of workers and of micro-batches, and the
     /// bound of all such plans; `None` if none fits.
     ///

@@ -26,6 +26,9 @@ use crate::{machine, precision};
 /// error of most such predictions is less.
 const MIN_GAIN: f64 = 0.05;
 
+/// The most workers that are tried where those that were planned for have too little memory.
+const MOST_MORE: usize = 64;
+
 pub(super) type Price = dyn Fn(&[Range<usize>]) -> gpipe_remat::Result<Costed>;
 
 /// The configuration for workers that are listed GPUs, not the configured processors: bf16 is stored there.
@@ -357,7 +360,13 @@ impl Recommender {
         }
         let request = self.request(vec![policy]);
         let planner = Planner::new(&request).map_err(Error::input)?;
-        let mut answer = planner.answer().map_err(|error| self.refused(error))?;
+        let mut answer = planner.answer().map_err(|error| {
+            let more = self.more_workers(policy, &error);
+            match (self.refused(error), more) {
+                (refused, Some(more)) => Error::invalid(format!("{refused}, or {more}")),
+                (refused, None) => refused,
+            }
+        })?;
         if let Some(config) = &self.config {
             let CertifiedPlan {
                 plan,
@@ -389,6 +398,37 @@ impl Recommender {
         });
         let said = match self.mend_of_memory {
             Some(mend) => format!("{fault}: {mend} {} or more each", fault.needed.rounded_up()),
+    /// A number of workers of this machine with which a model has a plan that does not fit those that were planned for, if
+    /// doubling leads to one.
+    fn more_workers(&self, policy: Policy, error: &gpipe_remat::Error) -> Option<String> {
+        let devices = &self.config.as_ref()?.pipeline.devices;
+        let (id, worker) = (devices.first(), *self.workers.first()?);
+        let is_known = matches!(id, DeviceId::Known(_)) && devices.repeated().is_some();
+        let is_alike = devices.listed().all(|other| other == id) && !is_known;
+        let is_free = self.cores.is_some() && self.space.cut.is_none() && is_alike;
+        if !(is_free && matches!(error, gpipe_remat::Error::DoesNotFit(_))) {
+            return None;
+        }
+        let most = self.weights.layers().min(MOST_MORE);
+        let doubled = std::iter::successors(Some(2 * self.workers.len()), |count| Some(2 * count));
+        let mut counts = doubled.take_while(|&count| count <= most);
+        let count = counts.find(|&count| {
+            let request = PlanRequest {
+                workers: vec![worker; count],
+                // A given number of stages would have to follow.
+                stages: self.space.stages.map(|_| count),
+                ..self.request(vec![policy])
+            };
+            Planner::new(&request).is_ok_and(|mut planner| planner.fits().unwrap_or(false))
+        })?;
+        let workers = format!("`pipeline.devices = {id}*{count}`");
+        Some(match (self.space.stages, devices.repeated()) {
+            (None, _) => workers,
+            (Some(_), Some(_)) => format!("`pipeline.stages = {count}`"),
+            (Some(_), None) => format!("{workers} with `pipeline.stages = {count}`"),
+        })
+    }
+
             None => error.to_string(),
         };
         Error::invalid(format!("on {workers}{of_hosts} {said}"))

@@ -478,3 +478,30 @@ fn a_plan_fits_the_memory_of_the_machine_with_copies_of_checkpoints() {
     let full = within(1 << 20).plan;
     assert_eq!(full.seconds, answer.plan.seconds);
 }
+
+/// A model that no two workers hold has a plan on more: the mend names as many as have one.
+#[test]
+fn more_workers_are_a_mend_where_memory_is_short() {
+    let recommend = |key: &str, value: &str| {
+        let settings = [
+            Setting::new("model.name", "gpt-nano"),
+            Setting::new("pipeline.memory", "6MiB"),
+            Setting::new("pipeline.threads", 2),
+            Setting::text("--set", key, value),
+        ];
+        let overrides = Overrides::new().layer(settings).unwrap();
+        let options = PlanningOptions {
+            fixed: overrides.fixed(),
+            ..PlanningOptions::default()
+        };
+        let profile = ProfileOptions::new(Path::new("none"));
+        let config = overrides.resolve().unwrap();
+        let of = Recommender::of_model(&config, &options, profile, &mut |_| {}).unwrap();
+        of.recommend().map_err(|error| error.to_string())
+    };
+    for (key, short) in [("pipeline.devices", "cpu"), ("pipeline.stages", "2")] {
+        let said = recommend(key, short).unwrap_err();
+        let (_, mend) = said.split_once(&format!(" or more, or `{key} = ")).unwrap();
+        assert!(recommend(key, mend.trim_end_matches('`')).is_ok(), "{said}");
+    }
+}
