@@ -96,7 +96,7 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
     let mut lines = vec![
         format!("use         {command}"),
         format!(
-            "step        about {}{}, {}",
+            "step        about {}{}, {}{}",
             numbers::step_time(plan.seconds),
             match (basis, of.speed()) {
                 (Basis::Estimate, Some(_)) => " (estimate; --profile measures)",
@@ -108,7 +108,10 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
             match answer.gap() {
                 gap if gap < 5e-4 => "the best possible".to_owned(),
                 gap => format!("at most {:.1} % above the best possible", 100.0 * gap),
-            }
+            },
+            of.assumed_batch().map_or(String::new(), |samples| format!(
+                " with {samples} samples (--batch-size for more)"
+            ))
         ),
         format!(
             "bottleneck  {} on stage {}; workers idle {} of the time",

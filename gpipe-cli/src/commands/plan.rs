@@ -22,7 +22,7 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
     let given = args.costs.as_deref().map(read_argument).transpose()?;
     let layers = args.settings.layers()?;
     if given.is_some() {
-        check_settings(&args.settings.typed()?)?;
+        check_settings(&args.settings.typed()?, args.auto || args.compare)?;
     }
     let config = match &given {
         Some(given) => layers.of_costs(given.batch).resolve()?,

@@ -537,6 +537,7 @@ fn costs_are_of_no_model() {
         "--threads 3",
         "--cost-model time",
         "--set model.name=mlp",
+        "--memory 1MiB",
     ] {
         let (code, said) = run(folder.path(), line, typed, &[]);
         assert_eq!(code, Some(2), "{typed}: {said}");

@@ -2,7 +2,7 @@
 
 use super::overrides::Overrides;
 
-/// The keys of `[pipeline]` that were given, by a file or by a setting, and so are not for a
+/// The keys of `[pipeline]`, and the batch, that were given, by a file or by a setting, and so are not for a
 /// recommendation to choose. Their values are those of the resolved configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -19,6 +19,8 @@ pub struct FixedKeys {
     pub remat: bool,
     /// `replicas`.
     pub replicas: bool,
+    /// `batch_size` of `[data]`.
+    pub batch_size: bool,
     /// The number of workers in a list of `devices`; a recommendation may use fewer.
     pub workers: Option<usize>,
 }
@@ -36,6 +38,7 @@ impl Overrides {
             partition: has("partition"),
             remat: has("remat"),
             replicas: has("replicas"),
+            batch_size: self.given().has("data", "batch_size"),
             workers: listed.map(|devices| usize::try_from(devices.workers()).unwrap_or(usize::MAX)),
         }
     }

@@ -20,11 +20,18 @@ const KEYS: [&str; 13] = [
     "run.dtype",
 ];
 
-/// Refuses settings that nothing would read beside costs. A file may be the whole configuration of a run, and is not checked.
+/// Refuses settings that nothing would read beside costs: those of a model, and a limit on memory unless plans are `searched`
+/// within it. A file may be the whole configuration of a run, and is not checked.
 ///
 /// # Errors
-/// [`Error::Invalid`] for the first key of a model, its data or its training.
-pub fn check_settings(settings: &[Setting]) -> Result<()> {
+/// [`Error::Invalid`] for the first key of a model, its data or its training, and for `pipeline.memory`.
+pub fn check_settings(settings: &[Setting], searched: bool) -> Result<()> {
+    let mut keys = settings.iter().map(Setting::origin);
+    if let Some((place, _)) = keys.find(|(_, key)| !searched && *key == "pipeline.memory") {
+        return Err(Error::invalid(format!(
+            "{place}: a plan of --costs predicts no memory, which --auto and --compare keep to: add one of them, or leave it out"
+        )));
+    }
     let mut origins = settings.iter().map(Setting::origin);
     match origins.find(|(_, key)| !KEYS.contains(key)) {
         None => Ok(()),

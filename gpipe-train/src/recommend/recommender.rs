@@ -64,6 +64,8 @@ pub struct Recommender {
     pub(super) space: SearchSpace,
     /// The configuration; `None` of a model given by its costs, which cannot be run.
     pub(super) config: Option<TrainConfig>,
+    /// The samples of a step, where costs tell no number and none is given.
+    assumed_batch: Option<usize>,
     /// Bytes of each worker of the recommended plan, where the memory of this machine limits it.
     pub(super) part: Cell<Option<u64>>,
 }
@@ -221,6 +223,7 @@ impl Recommender {
             cores,
             space,
             config: Some(config.clone()),
+            assumed_batch: None,
             part: Cell::new(None),
         })
     }
@@ -255,6 +258,14 @@ impl Recommender {
             memory: memory.or(worker.memory),
             ..worker
         };
+        if let Some(gpu) = options.gpu {
+            return Err(Error::invalid(format!(
+                "--workers with the GPU {gpu} compute FLOPs, and costs are seconds of a worker of speed 1: list workers by \
+                 their speed, such as --workers '{}*1'",
+                workers.len()
+            )));
+        }
+        let is_assumed = batch.is_none() && !fixed.batch_size && !fixed.micro_batches;
         let batch = batch.unwrap_or(config.data.batch_size.get());
         let link = options.link.or(link).unwrap_or(Link::FREE);
         let hosts = Hosts::of(options.hosts, options.host_link, (workers.len(), link))?;
@@ -280,6 +291,7 @@ impl Recommender {
             cores: None,
             space,
             config: None,
+            assumed_batch: Some(batch).filter(|_| is_assumed),
             part: Cell::new(None),
             price: Box::new(move |samples| Described::costed(&layers, batch, samples)),
         })
@@ -386,18 +398,6 @@ impl Recommender {
         Ok(answer)
     }
 
-    /// The error where there is no plan. That one does not fit is said of the workers that were planned for, since more of
-    /// them may need less each, and the mend is the memory that counts.
-    pub(super) fn refused(&self, error: gpipe_remat::Error) -> Error {
-        let gpipe_remat::Error::DoesNotFit(fault) = &error else {
-            return Error::input(error);
-        };
-        let workers = numbers::counted(self.workers.len() as u64, "worker");
-        let of_hosts = self.hosts.map_or(String::new(), |hosts| {
-            format!(" of {}", numbers::counted(hosts.count as u64, "host"))
-        });
-        let said = match self.mend_of_memory {
-            Some(mend) => format!("{fault}: {mend} {} or more each", fault.needed.rounded_up()),
     /// A number of workers of this machine with which a model has a plan that does not fit those that were planned for, if
     /// doubling leads to one.
     fn more_workers(&self, policy: Policy, error: &gpipe_remat::Error) -> Option<String> {
@@ -429,9 +429,26 @@ impl Recommender {
         })
     }
 
+    /// The error where there is no plan. That one does not fit is said of the workers that were planned for, since more of
+    /// them may need less each, and the mend is the memory that counts.
+    pub(super) fn refused(&self, error: gpipe_remat::Error) -> Error {
+        let gpipe_remat::Error::DoesNotFit(fault) = &error else {
+            return Error::input(error);
+        };
+        let workers = numbers::counted(self.workers.len() as u64, "worker");
+        let of_hosts = self.hosts.map_or(String::new(), |hosts| {
+            format!(" of {}", numbers::counted(hosts.count as u64, "host"))
+        });
+        let said = match self.mend_of_memory {
+            Some(mend) => format!("{fault}: {mend} {} or more each", fault.needed.rounded_up()),
             None => error.to_string(),
         };
         Error::invalid(format!("on {workers}{of_hosts} {said}"))
+    }
+
+    /// The samples of a step that bound the number of micro-batches, where neither costs nor a key tell how many there are.
+    pub fn assumed_batch(&self) -> Option<usize> {
+        self.assumed_batch
     }
 
     /// The smallest memory limit of the workers in bytes; `None` without limits.

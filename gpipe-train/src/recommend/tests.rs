@@ -505,3 +505,36 @@ fn more_workers_are_a_mend_where_memory_is_short() {
         assert!(recommend(key, mend.trim_end_matches('`')).is_ok(), "{said}");
     }
 }
+
+/// Costs count as seconds of a worker of speed 1; without a batch, one of a default size bounds the micro-batches.
+#[test]
+fn costs_are_seconds_of_a_step_of_some_samples() {
+    let config = Overrides::new().resolve().unwrap();
+    let file = || {
+        let layer = Described {
+            forward: 1.0,
+            ..Described::default()
+        };
+        CostFile::from_layers(vec![layer; 4])
+    };
+    let with = |workers: &str, fixed: FixedKeys| {
+        let mut options = PlanningOptions {
+            fixed,
+            ..PlanningOptions::default()
+        };
+        options
+            .list_workers(workers, *config.run.dtype, None)
+            .unwrap();
+        Recommender::of_costs(file(), &config, &options)
+    };
+    let refused = with("3*h100", FixedKeys::default())
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(refused.ends_with("such as --workers '3*1'"), "{refused}");
+    let of = with("3*1", FixedKeys::default()).unwrap();
+    assert_eq!(of.assumed_batch(), Some(config.data.batch_size.get()));
+    let mut given = FixedKeys::default();
+    given.batch_size = true;
+    assert_eq!(with("3*1", given).unwrap().assumed_batch(), None);
+}
