@@ -36,8 +36,13 @@ pub(crate) struct Chats {
 }
 
 impl Chats {
-    /// The lines of `options.source`, each of which is a conversation in JSON; empty lines are left out.
-    pub(crate) fn open(options: &SampleOptions, vocabulary: &Vocabulary) -> Result<Self> {
+    /// The lines of `options.source`, each of which is a conversation in JSON; empty lines are left out. Adds to
+    /// `warnings` what a user should know of them.
+    pub(crate) fn open(
+        options: &SampleOptions,
+        vocabulary: &Vocabulary,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self> {
         let fault = |fault| {
             let name = options.source.clone();
             Error::Chats { name, fault }
@@ -46,7 +51,7 @@ impl Chats {
             let key = "data.seq_len";
             return Err(Error::Zero { key });
         }
-        let text = source::read_within(&options.source, options.memory)?;
+        let text = source::read_within("data.source", &options.source, options.memory, warnings)?;
         let mut room = Room::beside(text.len(), options.memory);
         let mut chats = Self {
             tokens: Vec::new(),

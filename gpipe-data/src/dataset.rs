@@ -37,6 +37,8 @@ pub struct Dataset {
     /// Steps that were made before, and the samples that they drew, of whatever size they were.
     before: (u64, u64),
     digest: OnceLock<String>,
+    /// A line each.
+    warnings: Vec<String>,
 }
 
 enum Content {
@@ -62,16 +64,18 @@ impl Dataset {
             let key = "data.image_size";
             return Err(Error::Zero { key });
         }
+        let mut warnings = Vec::new();
         let images: Option<Box<dyn Images>> = match (options.source.as_str(), &options.image) {
             (DIGITS, image) => Some(Box::new(Digits::open(image.as_ref())?)),
             (SYNTHETIC, Some(image)) => Some(Box::new(Synthetic::new(image))),
-            (_, Some(image)) => Some(Box::new(Pictures::open(options, image)?)),
+            (_, Some(image)) => Some(Box::new(Pictures::open(options, image, &mut warnings)?)),
             _ => None,
         };
         if let Some(images) = images {
             let all = images.count();
             let targets = options.image.as_ref().map_or(1, ImageOptions::targets);
-            return Self::new(Content::Images(images), all, targets, options);
+            let images = Self::new(Content::Images(images), all, targets, options)?;
+            return Ok(Self { warnings, ..images });
         }
         // A text of this name is one.
         if options.source == SYNTHETIC && !Path::new(SYNTHETIC).exists() {
@@ -79,22 +83,30 @@ impl Dataset {
             return Err(Error::Source { name, fault });
         }
         if let Some(target) = &options.target {
-            let pairs = Pairs::open(options, target, vocabulary)?;
+            let pairs = Pairs::open(options, target, vocabulary, &mut warnings)?;
             let all = pairs.count();
-            return Self::new(Content::Pairs(pairs), all, options.seq_len, options);
+            let pairs = Self::new(Content::Pairs(pairs), all, options.seq_len, options)?;
+            return Ok(Self { warnings, ..pairs });
         }
         if is_chats(&options.source) {
-            let chats = Chats::open(options, vocabulary)?;
+            let chats = Chats::open(options, vocabulary, &mut warnings)?;
             let all = chats.count();
-            return Self::new(Content::Chats(chats), all, options.seq_len, options);
+            let chats = Self::new(Content::Chats(chats), all, options.seq_len, options)?;
+            return Ok(Self { warnings, ..chats });
         }
-        let text = source::read_within(&options.source, options.memory)?;
+        let text = source::read_within(
+            "data.source",
+            &options.source,
+            options.memory,
+            &mut warnings,
+        )?;
         let memory = options
             .memory
             .map(|all| all.saturating_sub(text.len() as u64));
         let origin = format!("`data.source = {}`", options.source);
         let tokens = vocabulary.encode_within(text, options.threads, &origin, memory)?;
-        Self::text(tokens, options, Some(vocabulary))
+        let text = Self::text(tokens, options, Some(vocabulary))?;
+        Ok(Self { warnings, ..text })
     }
 
     /// The samples of a text. Sample i has the tokens from `i * seq_len` on, and predicts each next
@@ -191,6 +203,7 @@ impl Dataset {
             all,
             before: (0, 0),
             digest: OnceLock::new(),
+            warnings: Vec::new(),
         })
     }
 
@@ -258,6 +271,12 @@ impl Dataset {
         };
         draws.extend((0..self.batch).map(draw));
         Ok(draws)
+    }
+
+    /// What a user should know of the source, a line each: files and folders that are passed over. Settings are written as
+    /// in errors.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Number of samples that are trained on.

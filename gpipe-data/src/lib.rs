@@ -5,6 +5,7 @@ mod batches;
 mod chats;
 mod dataset;
 mod error;
+mod folder_walk;
 mod images;
 mod options;
 mod pairs;

@@ -89,11 +89,13 @@ pub(crate) struct Pairs {
 }
 
 impl Pairs {
-    /// The lines of `options.source`, each with the line of `target` of the same number.
+    /// The lines of `options.source`, each with the line of `target` of the same number. Adds to `warnings` what a user
+    /// should know of them.
     pub(crate) fn open(
         options: &SampleOptions,
         target: &str,
         vocabulary: &Vocabulary,
+        warnings: &mut Vec<String>,
     ) -> Result<Self> {
         if options.seq_len == 0 {
             let key = "data.seq_len";
@@ -103,9 +105,11 @@ impl Pairs {
             target: target.to_owned(),
             fault,
         };
-        let sources = source::read_within(&options.source, options.memory)?;
+        let sources =
+            source::read_within("data.source", &options.source, options.memory, warnings)?;
         let beside = |memory: u64| memory.saturating_sub(sources.len() as u64);
-        let targets = source::read_within(target, options.memory.map(beside));
+        let memory = options.memory.map(beside);
+        let targets = source::read_within("data.target", target, memory, warnings);
         let targets = targets.map_err(|error| match error {
             Error::Unreadable { source, .. } => fault(PairFault::Unreadable(source.to_string())),
             Error::Source {

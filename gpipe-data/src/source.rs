@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use gpipe_files::{Fault, Links, open_regular};
 
 use crate::error::{Error, Result, SourceFault};
+use crate::folder_walk::{FolderWalk, unreadable};
 
 /// The name of the built-in text: Cicero, De finibus bonorum et malorum, book I.
 pub const CICERO: &str = "cicero";
@@ -15,46 +16,38 @@ pub const CICERO: &str = "cicero";
 /// Reads the bytes of the built-in text ([`CICERO`]), of a file, or of all files in a folder.
 ///
 /// A folder is read with the folders in it, each in the order of its names; names that begin with
-/// a dot and pictures are left out, and links to folders are not followed.
+/// a dot, pictures and folders of gpipe's runs are left out, and links to folders are not followed.
 ///
 /// # Errors
 /// [`Error::Unreadable`] or [`Error::Source`] for what cannot be read or holds no text.
 pub fn read_text(source: &str) -> Result<Vec<u8>> {
-    read_within(source, None)
+    read_within("data.source", source, None, &mut Vec::new())
 }
 
-/// [`read_text`], of a text that fits in `memory` bytes.
-pub(crate) fn read_within(source: &str, memory: Option<u64>) -> Result<Vec<u8>> {
+/// [`read_text`], of a text that fits in `memory` bytes. Adds to `warnings` what a user of the key should know.
+pub(crate) fn read_within(
+    key: &str,
+    source: &str,
+    memory: Option<u64>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<u8>> {
     if source == CICERO {
         return Ok(lipsum::LIBER_PRIMUS.as_bytes().to_vec());
     }
-    let fault = |fault| {
-        let name = source.to_owned();
-        Error::Source { name, fault }
-    };
-    let path = Path::new(source);
-    let found = fs::metadata(path).map_err(unreadable(path))?;
-    let mut files = Vec::new();
-    if found.is_dir() {
-        collect(path, &mut files)?;
-        if files.is_empty() {
-            return Err(fault(SourceFault::NoFiles));
-        }
-    } else if found.is_file() {
-        files.push(path.to_owned());
-    } else {
-        return Err(fault(SourceFault::NotRegular));
-    }
+    let files = files(key, source, warnings)?;
     let mut all = 0_u64;
     for path in &files {
         all = all.saturating_add(fs::metadata(path).map_err(unreadable(path))?.len());
     }
     let check = |text: u64| match memory.filter(|&memory| text > memory) {
-        Some(memory) => Err(fault(SourceFault::TooLarge {
-            text,
-            needed: text,
-            memory,
-        })),
+        Some(memory) => Err(Error::Source {
+            name: source.to_owned(),
+            fault: SourceFault::TooLarge {
+                text,
+                needed: text,
+                memory,
+            },
+        }),
         None => Ok(()),
     };
     check(all)?;
@@ -62,7 +55,7 @@ pub(crate) fn read_within(source: &str, memory: Option<u64>) -> Result<Vec<u8>> 
     // A request beyond all memory is an error, which names a file.
     let room = usize::try_from(all).unwrap_or(usize::MAX);
     let reserved = text.try_reserve_exact(room).map_err(io::Error::from);
-    reserved.map_err(unreadable(path))?;
+    reserved.map_err(unreadable(source.as_ref()))?;
     for path in files {
         let (file, _) = open_regular(&path, Links::Followed, "").map_err(not_opened)?;
         // A file may have more bytes than it said: it grows, or is one of those that the system makes up.
@@ -72,6 +65,34 @@ pub(crate) fn read_within(source: &str, memory: Option<u64>) -> Result<Vec<u8>> 
         check(text.len() as u64)?;
     }
     Ok(text)
+}
+
+/// The files of a text, which is not the built-in one.
+fn files(key: &str, source: &str, warnings: &mut Vec<String>) -> Result<Vec<PathBuf>> {
+    let fault = |fault| {
+        let name = source.to_owned();
+        Err(Error::Source { name, fault })
+    };
+    let path = Path::new(source);
+    let found = fs::metadata(path).map_err(unreadable(path))?;
+    if found.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    if !found.is_dir() {
+        return fault(SourceFault::NotRegular);
+    }
+    let FolderWalk { files, passed } = FolderWalk::of(path)?;
+    warnings.extend(passed.warnings(&format!("{key} = {source}"), path));
+    let mut texts = Vec::new();
+    for path in files.into_iter().filter(|path| !is_picture(path)) {
+        if fs::metadata(&path).map_err(unreadable(&path))?.is_file() {
+            texts.push(path);
+        }
+    }
+    match texts.is_empty() {
+        true => fault(SourceFault::NoFiles),
+        false => Ok(texts),
+    }
 }
 
 /// The memory for the tokens of a text that are made line by line.
@@ -120,26 +141,6 @@ impl Room {
     }
 }
 
-/// Adds the files of a folder and of the folders in it.
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    let entries = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
-    let mut entries = entries.map_err(unreadable(folder))?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        if entry.file_name().as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
-        let path = entry.path();
-        let kind = entry.file_type().map_err(unreadable(&path))?;
-        if kind.is_dir() {
-            collect(&path, files)?;
-        } else if !is_picture(&path) && fs::metadata(&path).map_err(unreadable(&path))?.is_file() {
-            files.push(path);
-        }
-    }
-    Ok(())
-}
-
 /// Whether a file is a picture, by the end of its name.
 pub(crate) fn is_picture(path: &Path) -> bool {
     let end = path.extension().and_then(OsStr::to_str);
@@ -157,11 +158,6 @@ fn not_opened(error: gpipe_files::Error) -> Error {
             fault: SourceFault::NotRegular,
         },
     }
-}
-
-fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Unreadable { path, source }
 }
 
 #[cfg(test)]
@@ -201,8 +197,14 @@ mod tests {
     #[test]
     fn a_file_of_more_bytes_than_it_said_must_fit_in_memory() {
         let source = "/proc/self/maps";
-        assert!(read_within(source, Some(1 << 30)).unwrap().len() > 100);
-        let read = read_within(source, Some(100)).map(|text| text.len());
+        assert!(
+            read_within("data.source", source, Some(1 << 30), &mut Vec::new())
+                .unwrap()
+                .len()
+                > 100
+        );
+        let read =
+            read_within("data.source", source, Some(100), &mut Vec::new()).map(|text| text.len());
         let error = read.unwrap_err().to_string();
         assert!(error.contains(", but 100B are there: "), "{error}");
     }

@@ -206,7 +206,8 @@ impl PreparedRun {
         if let Some(advice) = precision::advice(&config) {
             progress.line(advice);
         }
-        for warning in [&vocabulary.warning, &warning].into_iter().flatten() {
+        let of_data = dataset.warnings().iter();
+        for warning in of_data.chain(&vocabulary.warning).chain(&warning) {
             progress.warning(warning);
         }
         if !is_ascending {

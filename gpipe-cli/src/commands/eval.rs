@@ -6,7 +6,7 @@ use gpipe_train::{Recipe, Setup, TrainConfig, evaluate, printable};
 
 use super::train::kernel_cache;
 use crate::args::{EvalArgs, OutputArgs, Settings};
-use crate::fail::Result;
+use crate::fail::{Result, with_flags};
 use crate::output::{Console, print};
 use crate::ranks;
 
@@ -23,9 +23,6 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
     }
     let is_classifier = config.model.is_classifier();
     let found = gpipe_train::vocabulary(&config, Some(&source.model))?;
-    if let Some(warning) = &found.warning {
-        console.warn(warning);
-    }
     let sets_source = |set: &String| set.trim_start().starts_with("data.source");
     let is_other = args.data.is_some() || args.set.iter().any(sets_source);
     let held_out = source.run.is_some() && !is_other && config.run.eval_every.get() > 0;
@@ -33,6 +30,9 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         true => gpipe_train::dataset(&config, &found.vocabulary)?,
         false => gpipe_train::held_out_dataset(&config, &found.vocabulary)?,
     };
+    for warning in dataset.warnings().iter().chain(&found.warning) {
+        console.warn(&with_flags(warning));
+    }
     let setup = Setup::forward_only_over(&config, ranks::world().as_ref())?;
     let mut setup = setup.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;

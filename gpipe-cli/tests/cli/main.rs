@@ -6,6 +6,7 @@ mod before;
 #[cfg(feature = "tokenizers")]
 mod conversations;
 #[cfg(feature = "digits")]
+mod data;
 mod digits;
 mod escapes;
 mod events;

@@ -24,20 +24,26 @@ pub struct Pictures {
 }
 
 impl Pictures {
-    /// Lists a folder; no picture is read.
+    /// Lists a folder; no picture is read. Adds to `warnings` what a user should know of it.
     ///
     /// # Errors
     /// [`Error::Source`] for a folder without classes, an empty class, or more classes than the model has, or others;
     /// for one with masks, a picture without a mask; for a number of channels that is neither 1 nor 3.
-    pub fn open(options: &SampleOptions, image: &ImageOptions) -> Result<Self> {
+    pub fn open(
+        options: &SampleOptions,
+        image: &ImageOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self> {
         let root = Path::new(&options.source);
         if ![1, 3].contains(&image.channels) {
             return Err(fault(root, SourceFault::Channels(image.channels)));
         }
-        let mut entries = match image.masks {
+        let (mut entries, passed) = match image.masks {
             true => masked(root)?,
             false => classified(root, image)?,
         };
+        let setting = format!("data.source = {}", options.source);
+        warnings.extend(passed.warnings(&setting, root));
         entries.sort_by_cached_key(|entry| {
             let digest: [u8; 32] = Sha256::digest(entry.name.as_bytes()).into();
             (digest, entry.name.clone())
@@ -203,7 +209,12 @@ mod tests {
             })
             .collect();
         let values = |threads| {
-            let pictures = Pictures::open(&options(folder.path(), threads), &image(false)).unwrap();
+            let pictures = Pictures::open(
+                &options(folder.path(), threads),
+                &image(false),
+                &mut Vec::new(),
+            )
+            .unwrap();
             assert_eq!(pictures.count(), 12);
             let (x, labels) = pictures.tensors(&device, &draws).unwrap();
             (x.f32s().unwrap().to_vec(), labels.u32s().unwrap().to_vec())
@@ -232,7 +243,7 @@ mod tests {
                 names: names.iter().map(|&name| name.to_owned()).collect(),
                 ..image(false)
             };
-            let pictures = Pictures::open(&options(folder.path(), 1), &image)?;
+            let pictures = Pictures::open(&options(folder.path(), 1), &image, &mut Vec::new())?;
             let draw = Draw {
                 sample: 0,
                 epoch: None,
@@ -249,6 +260,28 @@ mod tests {
         );
     }
 
+    /// As in `ImageFolder` of torchvision; runs beside the classes are no class.
+    #[test]
+    fn pictures_lie_at_any_depth_below_their_class() {
+        let folder = classes();
+        let root = folder.path();
+        save(root.join("cat/kittens/young/0.png"), 10);
+        fs::create_dir_all(root.join("runs/a")).unwrap();
+        fs::write(root.join("runs/a/events.jsonl"), "{\"kind\":\"start\"}").unwrap();
+        assert_eq!(count_classes(root.to_str().unwrap()).unwrap(), 3);
+        let mut warnings = Vec::new();
+        let pictures = Pictures::open(&options(root, 1), &image(false), &mut warnings).unwrap();
+        assert_eq!(pictures.count(), 13);
+        let name = "cat/kittens/young/0.png";
+        let nested = (pictures.entries.iter()).find(|entry| entry.name == name);
+        assert!(matches!(nested.unwrap().target, Target::Class(0)));
+        assert!(
+            warnings[0].ends_with("a folder of runs of gpipe is passed over: runs"),
+            "{warnings:?}"
+        );
+        assert_eq!(warnings.len(), 1);
+    }
+
     #[test]
     fn pictures_of_impossible_sizes_are_errors() {
         let folder = classes();
@@ -261,7 +294,7 @@ mod tests {
             size: 1 << 33,
             ..image(false)
         };
-        let pictures = Pictures::open(&options(folder.path(), 1), &image).unwrap();
+        let pictures = Pictures::open(&options(folder.path(), 1), &image, &mut Vec::new()).unwrap();
         assert!(pictures.tensors(&device, &[draw]).is_err());
     }
 
@@ -273,7 +306,7 @@ mod tests {
                 channels,
                 ..image(false)
             };
-            Pictures::open(&options(folder.path(), 1), &image)
+            Pictures::open(&options(folder.path(), 1), &image, &mut Vec::new())
         };
         assert!([1, 3].into_iter().all(|channels| opened(channels).is_ok()));
         for channels in [2, 4] {
@@ -290,7 +323,7 @@ mod tests {
     fn what_is_no_data_set_is_refused_by_name() {
         let folder = classes();
         let refused = |masks, words: &str| {
-            let error = Pictures::open(&options(folder.path(), 1), &image(masks))
+            let error = Pictures::open(&options(folder.path(), 1), &image(masks), &mut Vec::new())
                 .err()
                 .unwrap();
             assert!(
@@ -322,7 +355,7 @@ mod tests {
                 .save(path)
                 .unwrap();
         };
-        let open = || Pictures::open(&options(folder.path(), 1), &image(true));
+        let open = || Pictures::open(&options(folder.path(), 1), &image(true), &mut Vec::new());
         mask("a.png", 12);
         assert!(open().err().unwrap().to_string().contains("b.png"));
         mask("b.png", 11);

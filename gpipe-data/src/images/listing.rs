@@ -1,12 +1,12 @@
 //! What a folder of pictures holds, by the names of its files: classes, pictures and masks.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result, SourceFault};
+use crate::folder_walk::{FolderWalk, PassedOver, below, is_of_runs};
 use crate::options::ImageOptions;
 use crate::source::is_picture;
 
@@ -34,7 +34,7 @@ pub(super) enum Target {
 /// # Errors
 /// [`Error::Source`] for a folder without classes, [`Error::Unreadable`].
 pub fn count_classes(source: &str) -> Result<usize> {
-    Ok(class_folders(Path::new(source))?.len())
+    Ok(class_folders(Path::new(source))?.0.len())
 }
 
 /// Names of the classes in a folder of pictures, in their order.
@@ -42,7 +42,8 @@ pub fn count_classes(source: &str) -> Result<usize> {
 /// # Errors
 /// As [`count_classes`].
 pub fn class_names(source: &str) -> Result<Vec<String>> {
-    let folders = class_folders(Path::new(source))?.into_iter();
+    let (folders, _) = class_folders(Path::new(source))?;
+    let folders = folders.into_iter();
     Ok(folders.map(|(name, _)| name).collect())
 }
 
@@ -71,29 +72,36 @@ fn list(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(named)
 }
 
-/// The folders of classes, in the order of their names.
-fn class_folders(root: &Path) -> Result<Vec<(String, PathBuf)>> {
+/// The folders of classes, in the order of their names, and those of gpipe's runs beside them.
+fn class_folders(root: &Path) -> Result<(Vec<(String, PathBuf)>, PassedOver)> {
     if !root.is_dir() {
         return Err(fault(root, SourceFault::NoFolder));
     }
     let mut folders = list(root)?;
     folders.retain(|(_, path)| path.is_dir());
+    let (runs, folders): (Vec<_>, Vec<_>) =
+        folders.into_iter().partition(|(_, path)| is_of_runs(path));
+    let passed = PassedOver {
+        runs: runs.into_iter().map(|(_, path)| path).collect(),
+        ..PassedOver::default()
+    };
     match folders.is_empty() {
         true => Err(fault(root, SourceFault::NoClasses)),
-        false => Ok(folders),
+        false => Ok((folders, passed)),
     }
 }
 
-/// The pictures in a folder, by the ends of their names.
-fn pictures(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let mut found = list(folder)?;
-    found.retain(|(_, path)| is_picture(path));
-    Ok(found)
+/// The pictures in a folder and in the folders in it, by the ends of their names, each with its name below it.
+fn pictures(folder: &Path, passed: &mut PassedOver) -> Result<Vec<(String, PathBuf)>> {
+    let walk = FolderWalk::of(folder)?;
+    passed.extend(walk.passed);
+    let found = walk.files.into_iter().filter(|path| is_picture(path));
+    Ok(found.map(|path| (below(folder, &path), path)).collect())
 }
 
-/// The pictures of `class/*.png|jpg`, whose classes are their folders.
-pub(super) fn classified(root: &Path, image: &ImageOptions) -> Result<Vec<Entry>> {
-    let folders = class_folders(root)?;
+/// The pictures in the folders of the classes, at any depth.
+pub(super) fn classified(root: &Path, image: &ImageOptions) -> Result<(Vec<Entry>, PassedOver)> {
+    let (folders, mut passed) = class_folders(root)?;
     let (most, names) = (image.classes, &image.names);
     if folders.len() > most {
         let classes = folders.len();
@@ -111,7 +119,7 @@ pub(super) fn classified(root: &Path, image: &ImageOptions) -> Result<Vec<Entry>
                     fault(root, SourceFault::UnknownClass(folder.clone(), known))
                 })?,
         };
-        let found = pictures(&path)?;
+        let found = pictures(&path, &mut passed)?;
         if found.is_empty() {
             return Err(fault(root, SourceFault::EmptyClass(folder)));
         }
@@ -121,27 +129,28 @@ pub(super) fn classified(root: &Path, image: &ImageOptions) -> Result<Vec<Entry>
             target: Target::Class(class as u32),
         }));
     }
-    Ok(entries)
+    Ok((entries, passed))
 }
 
-/// The pictures of `images`, each with the mask of its name in `masks`.
-pub(super) fn masked(root: &Path) -> Result<Vec<Entry>> {
+/// The pictures of `images`, at any depth, each with the mask of its name in `masks`.
+pub(super) fn masked(root: &Path) -> Result<(Vec<Entry>, PassedOver)> {
     let [images, masks] = [IMAGES, MASKS].map(|name| root.join(name));
     if !images.is_dir() || !masks.is_dir() {
         return Err(fault(root, SourceFault::NoMasks));
     }
-    let stem = |path: &Path| path.file_stem().map(OsStr::to_owned);
+    let mut passed = PassedOver::default();
+    let stem = |name: &str| Path::new(name).with_extension("");
     let mut of_stem = HashMap::new();
-    for (name, path) in pictures(&masks)? {
-        if let Some((other, _)) = of_stem.insert(stem(&path), (name.clone(), path)) {
+    for (name, path) in pictures(&masks, &mut passed)? {
+        if let Some((other, _)) = of_stem.insert(stem(&name), (name.clone(), path)) {
             return Err(fault(root, SourceFault::TwoMasks(other, name)));
         }
     }
-    let found = pictures(&images)?;
+    let found = pictures(&images, &mut passed)?;
     if found.is_empty() {
         return Err(fault(root, SourceFault::EmptyClass(IMAGES.to_owned())));
     }
-    let entry = |(name, path): (String, PathBuf)| match of_stem.get(&stem(&path)) {
+    let entry = |(name, path): (String, PathBuf)| match of_stem.get(&stem(&name)) {
         Some((_, mask)) => Ok(Entry {
             target: Target::Mask(mask.clone()),
             name,
@@ -149,5 +158,6 @@ pub(super) fn masked(root: &Path) -> Result<Vec<Entry>> {
         }),
         None => Err(fault(root, SourceFault::NoMask(name))),
     };
-    found.into_iter().map(entry).collect()
+    let entries = found.into_iter().map(entry).collect::<Result<_>>()?;
+    Ok((entries, passed))
 }
