@@ -18,6 +18,8 @@ pub struct ModelSource {
     pub run: Option<PathBuf>,
     /// One line for each newer checkpoint that is damaged.
     pub warnings: Vec<String>,
+    /// The digest of the data that the checkpoint was trained on.
+    pub(crate) data_digest: Option<String>,
 }
 
 /// The folder of the adapters, in a checkpoint's folder.
@@ -43,6 +45,7 @@ pub fn find(folder: &Path) -> Result<ModelSource> {
             adapter: adapter.then(|| folder.to_owned()),
             run: None,
             warnings: Vec::new(),
+            data_digest: None,
         });
     }
     if folder.join(gpipe_hf::ADAPTER_CONFIG).is_file() {
@@ -76,11 +79,13 @@ pub fn find(folder: &Path) -> Result<ModelSource> {
     let memory = machine::memory().unwrap_or(u64::MAX);
     let (checkpoint, warnings) = gpipe_checkpoint::find(folder, memory)?;
     let folder = checkpoint.folder();
+    let data_digest = Some(checkpoint.state()?.text);
     Ok(ModelSource {
         model: folder.join(gpipe_checkpoint::MODEL),
         adapter: Some(folder.join(ADAPTER)).filter(|adapter| adapter.is_dir()),
         run: Some(folder.join(gpipe_checkpoint::CONFIG)),
         warnings,
+        data_digest,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gpipe_data::{AUTO, FoundVocabulary};
+use gpipe_data::{AUTO, Dataset, FoundVocabulary};
 use gpipe_hf::Companions;
 use gpipe_remat::{Assembled, copy_owned};
 use gpipe_tensor::DeviceId;
@@ -51,6 +51,34 @@ impl ModelSource {
             ))),
             None => layers.resolve(),
         }
+    }
+
+    /// A warning if the data of the run, which `config` evaluates the model on, is not what the run was trained on: the part
+    /// that is held out has moved. `None` for other data than that of the run.
+    pub fn changed_data(&self, config: &TrainConfig, dataset: &Dataset) -> Option<String> {
+        let digest = self.data_digest.as_ref()?;
+        // What decides on the digest.
+        let read = |config: &TrainConfig| {
+            let data = &config.data;
+            (
+                data.source.clone(),
+                data.target.clone(),
+                data.tokenizer.clone(),
+                data.image_size.map(|size| size.get()),
+            )
+        };
+        let of_run = self.overrides().ok()?.resolve().ok()?;
+        if read(config) != read(&of_run) || *digest == dataset.digest() {
+            return None;
+        }
+        let mend = match config.run.eval_every.get() {
+            0 => "the loss is that of other samples than were trained on",
+            _ => "another part of it is held out, and may have been trained on",
+        };
+        Some(format!(
+            "`data.source`: {} is not what it was when the run was trained: {mend}",
+            config.data.source
+        ))
     }
 }
 

@@ -30,7 +30,9 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         true => gpipe_train::dataset(&config, &found.vocabulary)?,
         false => gpipe_train::held_out_dataset(&config, &found.vocabulary)?,
     };
-    for warning in dataset.warnings().iter().chain(&found.warning) {
+    let changed = source.changed_data(&config, &dataset);
+    let warnings = dataset.warnings().iter().chain(&found.warning);
+    for warning in warnings.chain(&changed) {
         console.warn(&with_flags(warning));
     }
     let setup = Setup::forward_only_over(&config, ranks::world().as_ref())?;

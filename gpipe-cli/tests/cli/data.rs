@@ -29,3 +29,29 @@ fn runs_below_the_data_are_passed_over() {
     let output = gpipe(folder, &["eval", run.unwrap().path().to_str().unwrap()]);
     assert!(stderr(&output).contains(warning), "{}", stderr(&output));
 }
+
+/// The held-out tenth moves with the end of a text.
+#[test]
+fn an_evaluation_tells_data_that_has_changed_since_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let text = folder.join("a.txt");
+    fs::write(&text, seq(1, 900)).unwrap();
+    let every = ["--steps", "2", "--eval-every", "2", "--json"];
+    let arguments = [&["--data", "a.txt", "--out", "run"][..], &every].concat();
+    objects(&small(folder, "train", &arguments));
+    let told = |arguments: &[&str]| {
+        let output = gpipe(folder, &[&["eval", "run", "-q"], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stderr(&output)
+    };
+    assert_eq!(told(&[]), "");
+    fs::write(&text, seq(1, 990)).unwrap();
+    assert_eq!(
+        told(&["--seq-len", "8", "--stages", "1"]),
+        "warning: --data: a.txt is not what it was when the run was trained: another part of it is held out, and may \
+         have been trained on\n"
+    );
+    fs::write(folder.join("b.txt"), seq(7, 400)).unwrap();
+    assert_eq!(told(&["--data", "b.txt"]), "");
+}
