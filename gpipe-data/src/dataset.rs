@@ -109,6 +109,27 @@ impl Dataset {
         Ok(Self { warnings, ..text })
     }
 
+    /// The [`warnings`](Self::warnings) of the source that the options name, of which the names are listed and the
+    /// beginnings of texts are read; none for what is built in.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), as far as names tell.
+    pub fn survey(options: &SampleOptions) -> Result<Vec<String>> {
+        let mut warnings = Vec::new();
+        if [DIGITS, SYNTHETIC].contains(&options.source.as_str()) {
+            return Ok(warnings);
+        }
+        if let Some(image) = &options.image {
+            Pictures::open(options, image, &mut warnings)?;
+            return Ok(warnings);
+        }
+        warnings.extend(source::survey("data.source", &options.source)?);
+        if let Some(target) = &options.target {
+            warnings.extend(Pairs::survey_target(target)?);
+        }
+        Ok(warnings)
+    }
+
     /// The samples of a text. Sample i has the tokens from `i * seq_len` on, and predicts each next
     /// one.
     ///
@@ -273,8 +294,8 @@ impl Dataset {
         Ok(draws)
     }
 
-    /// What a user should know of the source, a line each: files and folders that are passed over. Settings are written as
-    /// in errors.
+    /// What a user should know of the source, a line each: folders that are passed over, and files that are no text. Settings
+    /// are written as in errors.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

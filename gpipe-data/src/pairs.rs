@@ -110,15 +110,7 @@ impl Pairs {
         let beside = |memory: u64| memory.saturating_sub(sources.len() as u64);
         let memory = options.memory.map(beside);
         let targets = source::read_within("data.target", target, memory, warnings);
-        let targets = targets.map_err(|error| match error {
-            Error::Unreadable { source, .. } => fault(PairFault::Unreadable(source.to_string())),
-            Error::Source {
-                fault: of @ SourceFault::TooLarge { .. },
-                ..
-            } => fault(PairFault::TooLarge(of)),
-            Error::Source { fault: of, .. } => fault(PairFault::Unreadable(of.to_string())),
-            other => other,
-        })?;
+        let targets = targets.map_err(|error| of_target(target, error))?;
         let mut room = Room::beside(sources.len() + targets.len(), options.memory);
         let (source_lines, target_lines) = (lines(&sources), lines(&targets));
         let count = source_lines.len();
@@ -195,6 +187,11 @@ impl Pairs {
         Ok(pairs)
     }
 
+    /// What [`open`](Self::open) would warn of in the text of the targets, by the beginnings of files.
+    pub(crate) fn survey_target(target: &str) -> Result<Vec<String>> {
+        source::survey("data.target", target).map_err(|error| of_target(target, error))
+    }
+
     /// Fills the rows, pair by pair in their order.
     fn pack(&mut self, count: usize) {
         let mut start = 0;
@@ -265,6 +262,23 @@ impl Pairs {
             .collect::<gpipe_tensor::Result<Vec<_>>>()?;
         let targets = all.pop().ok_or(Error::Zero { key: "data.target" })?;
         Ok((all.into(), targets))
+    }
+}
+
+/// The error of a text that is that of the targets.
+fn of_target(target: &str, error: Error) -> Error {
+    let fault = match error {
+        Error::Unreadable { source, .. } => PairFault::Unreadable(source.to_string()),
+        Error::Source {
+            fault: of @ SourceFault::TooLarge { .. },
+            ..
+        } => PairFault::TooLarge(of),
+        Error::Source { fault: of, .. } => PairFault::Unreadable(of.to_string()),
+        other => return other,
+    };
+    Error::Pairs {
+        target: target.to_owned(),
+        fault,
     }
 }
 

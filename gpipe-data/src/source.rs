@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use gpipe_files::{Fault, Links, open_regular};
 
 use crate::error::{Error, Result, SourceFault};
-use crate::folder_walk::{FolderWalk, unreadable};
+use crate::folder_walk::{FolderWalk, below, unreadable};
 
 /// The name of the built-in text: Cicero, De finibus bonorum et malorum, book I.
 pub const CICERO: &str = "cicero";
@@ -56,15 +56,73 @@ pub(crate) fn read_within(
     let room = usize::try_from(all).unwrap_or(usize::MAX);
     let reserved = text.try_reserve_exact(room).map_err(io::Error::from);
     reserved.map_err(unreadable(source.as_ref()))?;
+    let mut binary = BinaryFiles::default();
     for path in files {
         let (file, _) = open_regular(&path, Links::Followed, "").map_err(not_opened)?;
         // A file may have more bytes than it said: it grows, or is one of those that the system makes up.
         let left = memory.unwrap_or(u64::MAX).saturating_sub(text.len() as u64);
+        let start = text.len();
         let read = file.take(left.saturating_add(1)).read_to_end(&mut text);
         read.map_err(unreadable(&path))?;
         check(text.len() as u64)?;
+        binary.count(&path, &text[start..]);
     }
+    warnings.extend(binary.warning(key, source));
     Ok(text)
+}
+
+/// What [`read_within`] would warn of, by the beginnings of the files alone.
+pub(crate) fn survey(key: &str, source: &str) -> Result<Vec<String>> {
+    let mut warnings = Vec::new();
+    if source == CICERO {
+        return Ok(warnings);
+    }
+    let mut binary = BinaryFiles::default();
+    for path in files(key, source, &mut warnings)? {
+        let (file, _) = open_regular(&path, Links::Followed, "").map_err(not_opened)?;
+        let mut beginning = Vec::new();
+        let read = file.take(BEGINNING as u64).read_to_end(&mut beginning);
+        read.map_err(unreadable(&path))?;
+        binary.count(&path, &beginning);
+    }
+    warnings.extend(binary.warning(key, source));
+    Ok(warnings)
+}
+
+/// Bytes in which a NUL tells a binary file from text, as Git does.
+const BEGINNING: usize = 8000;
+
+/// Files that are no text in UTF-8, most likely.
+#[derive(Default)]
+struct BinaryFiles {
+    files: usize,
+    binary: usize,
+    first: Option<PathBuf>,
+}
+
+impl BinaryFiles {
+    /// Counts a file with these bytes, or this beginning of them.
+    fn count(&mut self, path: &Path, bytes: &[u8]) {
+        self.files += 1;
+        if bytes[..bytes.len().min(BEGINNING)].contains(&0) {
+            self.binary += 1;
+            self.first.get_or_insert_with(|| path.to_owned());
+        }
+    }
+
+    fn warning(&self, key: &str, source: &str) -> Option<String> {
+        let first = self.first.as_deref()?;
+        let (which, mend) = match Path::new(source) == first {
+            true => ("holds".to_owned(), String::new()),
+            false => (
+                format!("{} of {} files hold", self.binary, self.files),
+                format!(": first {}", below(Path::new(source), first)),
+            ),
+        };
+        Some(format!(
+            "`{key} = {source}`: {which} NUL bytes, as binaries and UTF-16 do, which are taken for text{mend}"
+        ))
+    }
 }
 
 /// The files of a text, which is not the built-in one.
@@ -178,6 +236,37 @@ mod tests {
         write("b/photo.JPG", "x");
         write(".git/object", "x");
         assert_eq!(read_text(folder.path().to_str().unwrap()).unwrap(), b"1234");
+    }
+
+    #[test]
+    fn files_with_nul_bytes_are_told_by_reading_and_by_a_survey() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let late = [&b"x".repeat(BEGINNING)[..], b"\0"].concat();
+        let files: [(&str, &[u8]); 4] = [
+            ("a.txt", b"text"),
+            ("b.txt", b"\xff\xfet\0e\0"),
+            ("c.bin", b"\0"),
+            ("late", &late),
+        ];
+        for (name, bytes) in files {
+            fs::write(root.join(name), bytes).unwrap();
+        }
+        let both = |path: &Path| {
+            let (source, mut warnings) = (path.to_str().unwrap(), Vec::new());
+            read_within("key", source, None, &mut warnings).unwrap();
+            assert_eq!(survey("key", source).unwrap(), warnings);
+            warnings.concat().replace(source, "DIR")
+        };
+        assert_eq!(
+            both(root),
+            "`key = DIR`: 2 of 4 files hold NUL bytes, as binaries and UTF-16 do, which are taken for text: first b.txt"
+        );
+        assert_eq!(
+            both(&root.join("c.bin")),
+            "`key = DIR`: holds NUL bytes, as binaries and UTF-16 do, which are taken for text"
+        );
+        assert_eq!(both(&root.join("a.txt")), "");
     }
 
     #[test]

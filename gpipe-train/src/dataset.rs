@@ -8,7 +8,7 @@ use gpipe_data::{
 };
 
 use crate::config::TrainConfig;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, one_line};
 use crate::machine;
 
 /// The vocabulary of the configured model, with its files in `folder` if it has one; bytes for a model
@@ -196,6 +196,22 @@ pub fn held_out_dataset(config: &TrainConfig, vocabulary: &Vocabulary) -> Result
     let names = known_classes(config.model.folder())?;
     let options = options(config, HeldOut::Everything, names)?;
     Ok(Dataset::open(&options, vocabulary)?)
+}
+
+/// What a plan of a run tells of its data, a line each, by names and the beginnings of texts: that training would refuse
+/// it, or what it would warn of.
+pub fn data_warnings(config: &TrainConfig) -> Vec<String> {
+    // A plan may be of a model alone.
+    let target = config.data.target.as_deref().unwrap_or_default();
+    if config.model.has_targets() && target.is_empty() {
+        return Vec::new();
+    }
+    let survey = || {
+        let names = trained_classes(config, config.model.folder())?;
+        let options = options(config, HeldOut::Nothing, names)?;
+        Ok::<_, Error>(Dataset::survey(&options)?)
+    };
+    survey().unwrap_or_else(|fault| vec![format!("train would refuse this: {}", one_line(&fault))])
 }
 
 fn options(config: &TrainConfig, held_out: HeldOut, names: Vec<String>) -> Result<SampleOptions> {

@@ -40,7 +40,9 @@ mod training_loop;
 pub mod verify;
 
 pub use config::{Overrides, Setting, TrainConfig};
-pub use dataset::{dataset, end_tokens, held_out_dataset, prompt_tokens, vocabulary};
+pub use dataset::{
+    data_warnings, dataset, end_tokens, held_out_dataset, prompt_tokens, vocabulary,
+};
 pub use error::{BoxedError, Error, Result, one_line};
 pub use generate::beams::Beam;
 pub use generate::{Generated, Generation, Generator};

@@ -130,6 +130,9 @@ pub fn show_setup(
     let seconds = setup.step_seconds(&speed.times(&setup.costs, threads))?;
     // A run that would be refused is still shown: the plan helps to mend it.
     let faults = told(setup.faults(config, resumes));
+    for warning in gpipe_train::data_warnings(config) {
+        warn(&with_flags(&warning));
+    }
     // The processor's speed says nothing of a GPU.
     let is_told = !matches!(speed, Speed::Estimate(_)) || !config.pipeline.devices.has_gpu();
     let seconds = is_told.then_some(seconds);

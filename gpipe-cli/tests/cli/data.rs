@@ -55,3 +55,57 @@ fn an_evaluation_tells_data_that_has_changed_since_training() {
     fs::write(folder.join("b.txt"), seq(7, 400)).unwrap();
     assert_eq!(told(&["--data", "b.txt"]), "");
 }
+
+/// Each would be learned from as bytes.
+#[test]
+fn binaries_among_texts_are_told_by_train_eval_and_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("d")).unwrap();
+    fs::write(folder.join("d/a.txt"), seq(1, 900)).unwrap();
+    fs::write(folder.join("d/b.bin"), "x\0y").unwrap();
+    let data = ["--data", "d", "--steps", "2"];
+    let said = "warning: --data d: 1 of 2 files hold NUL bytes, as binaries and UTF-16 do, which are taken for text: first \
+                b.bin\n";
+    let [train, plan] = ["train", "plan"].map(|command| {
+        let out: &[&str] = if command == "train" {
+            &["--out", "run"]
+        } else {
+            &[]
+        };
+        small(folder, command, &[&data[..], out].concat())
+    });
+    let eval = gpipe(folder, &["eval", "run"]);
+    for output in [&train, &plan, &eval] {
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+        assert!(stderr(output).contains(said), "{}", stderr(output));
+    }
+}
+
+/// What names alone tell, training would refuse later.
+#[test]
+fn a_plan_tells_data_that_training_would_refuse() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for class in ["cat", "dog"] {
+        fs::create_dir_all(folder.join("pictures").join(class)).unwrap();
+    }
+    fs::write(folder.join("pictures/cat/1.png"), "").unwrap();
+    let told = |data: &[&str]| {
+        let output = gpipe(folder, &[&["plan"], data].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let pictures = ["--model", "convnet", "--data", "pictures"];
+    assert_eq!(
+        told(&pictures),
+        "warning: train would refuse this: --data pictures: its folder `dog` holds no png or jpg files: put some there, \
+         or remove it\n"
+    );
+    let text = told(&["--data", "none"]);
+    assert!(
+        text.contains("train would refuse this: --data none: No such file"),
+        "{text}"
+    );
+    assert_eq!(told(&["--model", "seq2seq-nano"]), "");
+}
