@@ -30,7 +30,7 @@ pub use html::{html, write_html};
 pub use measured_link::MeasuredLink;
 pub use planned_portal::PlannedPortal;
 pub use replicated_plan::ReplicatedPlan;
-pub use run::{Run, RunEnd, RunStart, RunStep, read_run};
+pub use run::{Resumption, Run, RunEnd, RunStart, RunStep, read_run};
 pub use tensorboard::TensorBoard;
 pub use timeline::{
     Cut, Cuts, FlatTimeline, Machine, MeasuredStep, Record, RunInfo, StageInfo, Tracer,

@@ -32,6 +32,8 @@ pub struct Run {
     pub evaluations: Vec<(u64, f64)>,
     /// Steps before those of its last process, if that has resumed it.
     pub resumed_after: Option<u64>,
+    /// How often it was resumed, ascending by steps, without those whose steps were lost.
+    pub resumptions: Vec<Resumption>,
     /// How it ended, if it did.
     pub end: Option<RunEnd>,
     /// Why it failed, if it did and was not resumed since.
@@ -116,17 +118,22 @@ pub struct RunEnd {
     pub seconds: Option<f64>,
 }
 
+/// The event `resume`: later steps were lost with the process that made them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[non_exhaustive]
+pub struct Resumption {
+    /// Steps before it.
+    pub step: u64,
+    /// What differs from the process before, in words.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
 #[derive(Deserialize)]
 struct Evaluation {
     /// `None` where nothing was trained: no point of a curve.
     step: Option<u64>,
     loss: Option<f64>,
-}
-
-/// Steps after this one were lost with the process that made them.
-#[derive(Deserialize)]
-struct Resumption {
-    step: u64,
 }
 
 #[derive(Deserialize)]
@@ -175,6 +182,7 @@ pub fn read_run(folder: &Path) -> Result<Run> {
         steps: Vec::new(),
         evaluations: Vec::new(),
         resumed_after: None,
+        resumptions: Vec::new(),
         end: None,
         error: None,
         notes: Vec::new(),
@@ -223,11 +231,14 @@ impl Run {
                     evaluations.extend(step.zip(loss));
                 }
                 Ok(Line::Error(Failure { message })) => self.error = Some(message),
-                Ok(Line::Resume(Resumption { step: made })) => {
+                Ok(Line::Resume(resumption)) => {
+                    let made = resumption.step;
                     steps.retain(|&step, _| step <= made);
                     evaluations.retain(|&step, _| step <= made);
                     (self.error, self.end) = (None, None);
                     self.resumed_after = Some(made);
+                    self.resumptions.retain(|before| before.step < made);
+                    self.resumptions.push(resumption);
                 }
                 Ok(Line::End(end)) => self.end = Some(end),
                 Ok(Line::Other) => {}

@@ -15,6 +15,10 @@ const INK: RGBColor = RGBColor(0, 0, 1);
 const LINE: RGBColor = RGBColor(0, 0, 2);
 /// Colours of the first run and of the second.
 const RUNS: [RGBColor; 2] = [RGBColor(0, 0, 3), RGBColor(0, 0, 4)];
+/// Of the lines where they were resumed.
+const RESUMED: [RGBColor; 2] = [RGBColor(0, 0, 5), RGBColor(0, 0, 6)];
+/// [`RESUMED`] in an SVG.
+const RESUMED_STROKES: [&str; 2] = ["stroke=\"#000005\"", "stroke=\"#000006\""];
 
 const SIZE: (u32, u32) = (560, 250);
 /// Width of the labels of values.
@@ -33,6 +37,8 @@ pub(crate) struct Series {
     pub(crate) line: Vec<(f64, f64)>,
     /// Marked by a dot each.
     pub(crate) dots: Vec<(f64, f64)>,
+    /// Steps after which the run was resumed, each with what a reader is told of it.
+    pub(crate) resumed: Vec<(f64, String)>,
 }
 
 /// A chart of one or two runs over their steps, or nothing if there is nothing to show. `unit` names the
@@ -54,6 +60,13 @@ pub(crate) fn chart(caption: &str, unit: &str, mut runs: Vec<Series>) -> Result<
             })
     };
     let (x, y) = (bounds(|point| point.0), bounds(|point| point.1));
+    for run in &mut runs {
+        run.resumed.retain(|&(step, _)| x.0 <= step && step < x.1);
+    }
+    let told: Vec<String> = runs
+        .iter()
+        .flat_map(|run| run.resumed.iter().map(|(_, words)| words.clone()))
+        .collect();
     let logarithmic = y.0 > 0.0 && y.1 / y.0 > 30.0;
     let scale = |value: f64| if logarithmic { value.log10() } else { value };
     let (low, high) = (scale(y.0), scale(y.1));
@@ -74,14 +87,32 @@ pub(crate) fn chart(caption: &str, unit: &str, mut runs: Vec<Series>) -> Result<
         fault: error.to_string(),
     })?;
     // Within a page, an SVG needs no name space: nothing in the page looks like an address.
-    let svg = svg.replace(
+    let label = [&[caption.to_owned()], &told[..]].concat().join("; ");
+    let svg = titled(&svg, &told).replace(
         " xmlns=\"http://www.w3.org/2000/svg\"",
-        &format!(" role=\"img\" aria-label=\"{caption}\""),
+        &format!(" role=\"img\" aria-label=\"{label}\""),
     );
     let scale = if logarithmic { ", logarithmic" } else { "" };
     Ok(format!(
         "<figure><figcaption>{caption}{scale}</figcaption>\n{svg}</figure>\n"
     ))
+}
+
+/// Gives the lines where runs were resumed their titles, in the order in which they were drawn.
+fn titled(svg: &str, titles: &[String]) -> String {
+    let mut titles = titles.iter();
+    let parts = svg.split_inclusive("/>");
+    parts.fold(String::with_capacity(svg.len()), |mut whole, part| {
+        let is_resumed = RESUMED_STROKES.iter().any(|stroke| part.contains(stroke));
+        match part.strip_suffix("/>").filter(|_| is_resumed) {
+            Some(line) => {
+                let title = titles.next().map_or("", String::as_str);
+                whole += &format!("{line}><title>{title}</title></polyline>");
+            }
+            None => whole += part,
+        }
+        whole
+    })
 }
 
 /// Whether a value is small enough for axes whose extent is finite.
@@ -174,6 +205,15 @@ fn draw(svg: &mut String, runs: &[Series], axes: &Axes<'_>) -> std::result::Resu
             false => values.label(*value),
         })
         .draw()?;
+    let bottom_and_top = [axes.y.0, axes.y.1];
+    for (run, colour) in runs.iter().zip(RESUMED) {
+        // Between the last step before and the first one after.
+        let line = |(step, _): &(f64, String)| {
+            let points = bottom_and_top.map(|y| (step + 0.5, y));
+            PathElement::new(points, colour.stroke_width(1))
+        };
+        chart.draw_series(run.resumed.iter().map(line))?;
+    }
     for (place, (run, colour)) in runs.iter().zip(RUNS).enumerate() {
         // The first of two lines shows beside the second where both run together.
         let width = if place + 1 < runs.len() { 4 } else { 2 };
@@ -252,7 +292,7 @@ mod tests {
     fn line(points: impl IntoIterator<Item = (f64, f64)>) -> Series {
         Series {
             line: points.into_iter().collect(),
-            dots: Vec::new(),
+            ..Series::default()
         }
     }
 
@@ -269,6 +309,23 @@ mod tests {
         assert_eq!(
             chart("loss", "nats", vec![line([(1.0, f64::MAX)])]).unwrap(),
             ""
+        );
+    }
+
+    #[test]
+    fn a_line_with_a_title_stands_where_a_run_was_resumed() {
+        let mut run = line((1..=9).map(|step| (f64::from(step), 2.0)));
+        run.resumed = vec![(4.0, "resumed after step 4".into()), (9.0, "later".into())];
+        let svg = chart("loss", "nats", vec![run]).unwrap();
+        let title = "<title>resumed after step 4</title></polyline>";
+        assert_eq!(svg.matches("<title>").count(), 1, "{svg}");
+        assert!(
+            svg.contains(title) && svg.matches("#000005").count() == 1,
+            "{svg}"
+        );
+        assert!(
+            svg.contains(" aria-label=\"loss; resumed after step 4\""),
+            "{svg}"
         );
     }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::escape::{escape, fill, json};
 use super::picture::Picture;
 use super::sections::common::MARKS;
-use super::sections::{bubble, canvases, configuration, cut, plots, summary, why};
+use super::sections::{bubble, canvases, configuration, cut, plots, resumptions, summary, why};
 use crate::error::{Error, Result};
 use crate::run::Run;
 
@@ -68,6 +68,7 @@ pub fn html(runs: &[Run]) -> Result<String> {
         ("bubble", &bubble::bubble(&pictures)),
         ("memory", &canvases::memory(runs, &pictures)),
         ("curves", &plots::curves(runs)?),
+        ("resumptions", &resumptions::resumptions(runs)),
         ("cut", &(cut::cut(runs, &pictures) + &why::why(runs))),
         ("configuration", &configuration::configuration(runs)),
         ("data", &data),

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use gpipe_report::{Error, NewRun, RunFolder, Tracer, html, read_run};
+use gpipe_report::{Error, Event, NewRun, RunFolder, Tracer, html, read_run};
 use gpipe_sched::{gpipe, looped_bfs};
 
-use super::{MICRO_BATCHES, now, record, train, whole};
+use super::{MICRO_BATCHES, now, record, step, train, whole};
 
 #[test]
 fn two_runs_stand_side_by_side() {
@@ -299,4 +299,41 @@ fn the_limit_of_memory_is_that_of_the_configuration() {
     .unwrap();
     let page = html(&[read_run(&path).unwrap()]).unwrap();
     assert!(page.contains("Limit: the 16.0 GiB of the machine"));
+}
+
+/// The page showed the last configuration as if it were that of all steps.
+#[test]
+fn resumptions_are_marked_on_curves_and_told_with_their_warnings() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    whole(&path, "");
+    assert!(
+        !html(&[read_run(&path).unwrap()])
+            .unwrap()
+            .contains("esumed")
+    );
+    let mut run = RunFolder::reopen(&path, (), "", 3, now()).unwrap();
+    // The first one is lost with the steps after the second.
+    for (made, warning) in [(3, "lost"), (2, "`optimizer.lr` is 0.01 <b>")] {
+        let resume = Event::Resume {
+            step: made,
+            path: String::new(),
+            warnings: vec![warning.to_owned()],
+        };
+        run.event(&resume, now()).unwrap();
+        run.event(&step(made + 1, 0.5), now()).unwrap();
+    }
+    let run = read_run(&path).unwrap();
+    assert_eq!(run.resumptions.len(), 1);
+    let page = html(std::slice::from_ref(&run)).unwrap();
+    for words in [
+        "<title>resumed after step 2</title>",
+        "; resumed after step 2\">",
+        "<dt>after step 2</dt>\n<dd>`optimizer.lr` is 0.01 &lt;b&gt;</dd>",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(!page.contains("lost"));
+    let page = html(&[run.clone(), run]).unwrap();
+    assert!(page.contains("<title>B was resumed after step 2</title>"));
 }

@@ -6,5 +6,6 @@ pub(crate) mod common;
 pub(crate) mod configuration;
 pub(crate) mod cut;
 pub(crate) mod plots;
+pub(crate) mod resumptions;
 pub(crate) mod summary;
 pub(crate) mod why;

@@ -1,5 +1,6 @@
 //! The section of the curves over the steps.
 
+use super::common::MARKS;
 use crate::error::Result;
 use crate::html::curves::{Series, chart};
 use crate::html::escape::escape;
@@ -7,16 +8,29 @@ use crate::run::{Run, RunStep};
 
 /// The section of the curves: loss, gradient norm, speed, bubble, time and learning rate.
 pub(crate) fn curves(runs: &[Run]) -> Result<String> {
+    let several = runs.len() > 1;
+    let words = |mark: &str, step: u64| match several {
+        true => format!("{mark} was resumed after step {step}"),
+        false => format!("resumed after step {step}"),
+    };
+    let marked = runs.iter().zip(MARKS);
+    let resumed: Vec<Vec<_>> = marked
+        .map(|(run, mark)| {
+            let steps = run.resumptions.iter().map(|resumption| resumption.step);
+            steps.map(|step| (step as f64, words(mark, step))).collect()
+        })
+        .collect();
     let line = |of: fn(&RunStep) -> Option<f64>| -> Vec<Series> {
-        let series = |run: &Run| Series {
+        let series = |(run, resumed): (&Run, &Vec<_>)| Series {
             line: run
                 .steps
                 .iter()
                 .filter_map(|step| Some((step.step as f64, of(step)?)))
                 .collect(),
             dots: Vec::new(),
+            resumed: resumed.clone(),
         };
-        runs.iter().map(series).collect()
+        runs.iter().zip(&resumed).map(series).collect()
     };
     let mut losses = line(|step| step.loss);
     for (series, run) in losses.iter_mut().zip(runs) {
@@ -68,7 +82,11 @@ pub(crate) fn curves(runs: &[Run]) -> Result<String> {
     } else {
         String::new()
     };
+    let lines = match resumed.iter().all(Vec::is_empty) {
+        true => "",
+        false => "<p class=\"soft\">Dotted vertical lines: a run was resumed.</p>\n",
+    };
     Ok(format!(
-        "<h2>Curves</h2>\n{key}<div class=\"curves\">\n{charts}</div>\n"
+        "<h2>Curves</h2>\n{key}{lines}<div class=\"curves\">\n{charts}</div>\n"
     ))
 }
