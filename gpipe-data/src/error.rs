@@ -1,7 +1,8 @@
 //! Why there is nothing to learn from.
 
+use std::env;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gpipe_remat::Bytes;
 
@@ -17,10 +18,7 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] gpipe_files::Error),
     /// A text file or folder cannot be opened or read.
-    #[error(
-        "`data.source = {}`: {source}: name a text file or folder that can be read, or cicero",
-        path.display()
-    )]
+    #[error("`data.source = {}`: {}", path.display(), unreadable(path, source))]
     Unreadable {
         /// The file or folder.
         path: PathBuf,
@@ -403,6 +401,30 @@ pub enum ChatFault {
 impl ChatFault {
     /// What a file of conversations holds.
     const FORM: &str = r#"write {"messages": [{"role": "user", "content": "…"}, …]} on each line"#;
+}
+
+/// What the system says of a path, and in which folder a relative one was looked for: that in which a run began may be another.
+pub(crate) fn looked_for(path: &Path, source: &io::Error) -> String {
+    match env::current_dir() {
+        Ok(here) if is_elsewhere(path, source) => {
+            format!("{source} in {}, where gpipe was started", here.display())
+        }
+        _ => source.to_string(),
+    }
+}
+
+/// Whether a path is missing that may be there from another folder.
+pub(crate) fn is_elsewhere(path: &Path, source: &io::Error) -> bool {
+    path.is_relative() && source.kind() == io::ErrorKind::NotFound
+}
+
+/// [`looked_for`], with the mend.
+fn unreadable(path: &Path, source: &io::Error) -> String {
+    let mend = match is_elsewhere(path, source) {
+        true => "give `data.source` its whole path, or name another file or folder",
+        false => "name a text file or folder that can be read, or cicero",
+    };
+    format!("{}: {mend}", looked_for(path, source))
 }
 
 /// Names the text of a line, where it is not the one that the message begins with.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use gpipe_tensor::{Device, Tensor, Tensors, ops};
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, PairFault, Result, SourceFault};
+use crate::error::{Error, PairFault, Result, SourceFault, looked_for};
 use crate::images::Draw;
 use crate::options::SampleOptions;
 use crate::source::{self, Room};
@@ -268,7 +268,7 @@ impl Pairs {
 /// The error of a text that is that of the targets.
 fn of_target(target: &str, error: Error) -> Error {
     let fault = match error {
-        Error::Unreadable { source, .. } => PairFault::Unreadable(source.to_string()),
+        Error::Unreadable { path, source } => PairFault::Unreadable(looked_for(&path, &source)),
         Error::Source {
             fault: of @ SourceFault::TooLarge { .. },
             ..

@@ -109,3 +109,45 @@ fn a_plan_tells_data_that_training_would_refuse() {
     );
     assert_eq!(told(&["--model", "seq2seq-nano"]), "");
 }
+
+/// The data of a run that is named from another folder is not where it was.
+#[test]
+fn a_relative_path_is_told_with_the_folder_where_it_was_looked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    fs::write(folder.join("a.txt"), seq(1, 900)).unwrap();
+    let arguments = ["--data", "a.txt", "--steps", "2", "--out", "run", "-q"];
+    objects(&small(&folder, "train", &arguments));
+    let other = folder.join("other");
+    fs::create_dir(&other).unwrap();
+    let told = |arguments: &[&str]| {
+        let output = gpipe(&other, arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let said = |data: &str| {
+        format!(
+            "error: --data {data}: No such file or directory (os error 2) in {}, where gpipe was started: give --data \
+             its whole path, or name another file or folder\n",
+            other.display()
+        )
+    };
+    for arguments in [
+        &["train", "--resume", "../run", "--steps", "3"][..],
+        &["eval", "../run"],
+        &["train", "--config", "../run/config.toml"],
+    ] {
+        assert_eq!(told(arguments), said("a.txt"));
+    }
+    let pictures = ["train", "--model", "convnet", "--data", "pictures"];
+    assert_eq!(told(&pictures), said("pictures"));
+    let targets = ["--model", "seq2seq-nano", "--data", "../a.txt"];
+    let targets = told(&[&["train"], &targets[..], &["--target", "b"]].concat());
+    assert!(targets.contains("where gpipe was started: "), "{targets}");
+    let whole = folder.join("a.txt");
+    let output = gpipe(
+        &other,
+        &["eval", "../run", "--data", whole.to_str().unwrap()],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result, SourceFault};
+use crate::error::{Error, Result, SourceFault, is_elsewhere};
 use crate::folder_walk::{FolderWalk, PassedOver, below, is_of_runs};
 use crate::options::ImageOptions;
 use crate::source::is_picture;
@@ -75,7 +75,13 @@ fn list(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
 /// The folders of classes, in the order of their names, and those of gpipe's runs beside them.
 fn class_folders(root: &Path) -> Result<(Vec<(String, PathBuf)>, PassedOver)> {
     if !root.is_dir() {
-        return Err(fault(root, SourceFault::NoFolder));
+        return Err(match fs::metadata(root) {
+            Err(source) if is_elsewhere(root, &source) => Error::Unreadable {
+                path: root.to_owned(),
+                source,
+            },
+            _ => fault(root, SourceFault::NoFolder),
+        });
     }
     let mut folders = list(root)?;
     folders.retain(|(_, path)| path.is_dir());
