@@ -1,8 +1,7 @@
 //! Why there is nothing to learn from.
 
-use std::env;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
 use gpipe_remat::Bytes;
 
@@ -405,7 +404,7 @@ impl ChatFault {
 
 /// What the system says of a path, and in which folder a relative one was looked for: that in which a run began may be another.
 pub(crate) fn looked_for(path: &Path, source: &io::Error) -> String {
-    match env::current_dir() {
+    match path::absolute(".") {
         Ok(here) if is_elsewhere(path, source) => {
             format!("{source} in {}, where gpipe was started", here.display())
         }
