@@ -36,7 +36,7 @@ pub use ranks::Part;
 pub use resume::{HeldRun, Location, Resumed, find, locate, resume};
 pub use run_state::{Best, RunState};
 pub use saver::{Clock, Saved, Saver, SaverOptions};
-pub use search::{Search, last_run, newest};
+pub use search::{Search, last_run, newest, unsaved_since};
 pub use snapshot::{ModelFiles, ModelWeights, Snapshot};
 pub use write::remove_all;
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::checkpoint::{Checkpoint, verify};
 use super::error::{Error, Result};
@@ -124,10 +125,33 @@ pub(crate) fn pointed<F: Fs>(fs: &F, home: &Path, pointer: &str) -> Option<u64> 
 
 /// The run below the folder `runs` whose checkpoints changed last, if any has some.
 pub fn last_run(runs: &Path) -> Option<PathBuf> {
-    let entries = std::fs::read_dir(runs).ok()?.filter_map(io::Result::ok);
-    let saved = entries.filter_map(|entry| {
-        let checkpoints = std::fs::metadata(entry.path().join(names::FOLDER)).ok()?;
-        Some((checkpoints.modified().ok()?, entry.path()))
-    });
+    let saved = runs_in(runs).filter(|run| has_saved(run));
+    let saved = saved.filter_map(|run| Some((modified(&run.join(names::FOLDER))?, run)));
     saved.max().map(|(_, run)| run)
+}
+
+/// The run below the folder `runs` that began last, if that is after `run` began or was last resumed, and it has no
+/// checkpoint.
+pub fn unsaved_since(runs: &Path, run: &Path) -> Option<PathBuf> {
+    // Written by each process that goes on with a run.
+    let began = |run: &Path| modified(&run.join(names::CONFIG));
+    let since = began(run)?;
+    let unsaved = runs_in(runs).filter(|run| !has_saved(run));
+    let later = unsaved.filter_map(|run| Some((began(&run)?, run)));
+    let last = later.filter(|(time, _)| *time > since).max();
+    last.map(|(_, run)| run)
+}
+
+fn runs_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
+}
+
+/// Whether there are checkpoints in the folder of a run, whole or not.
+fn has_saved(run: &Path) -> bool {
+    steps(&Disk, &run.join(names::FOLDER)).is_ok_and(|steps| !steps.is_empty())
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).ok()?.modified().ok()
 }

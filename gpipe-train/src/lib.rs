@@ -53,7 +53,7 @@ pub use launches::step_launches;
 pub use model_source::{ModelSource, find};
 pub use printable::{harmless, printable};
 pub use progress_sink::{ProgressSink, Silent};
-pub use resume::StartPoint;
+pub use resume::{StartPoint, last_run};
 pub use room::has_room;
 pub use run::{PreparedRun, RunEnd, RunOptions};
 pub use setup::{Forecast, Setup, check_stages, cut, cuts, micro_batches_of, plan_event, unit};

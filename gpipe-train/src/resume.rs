@@ -34,6 +34,27 @@ pub struct StartPoint {
     pub(crate) companions: Companions,
 }
 
+/// The run below the folder `runs` that saved last. `warn` is told of one that began later and has not saved.
+///
+/// # Errors
+/// [`Error::Invalid`] if no run there has a checkpoint.
+pub fn last_run(runs: &Path, warn: impl FnOnce(&str)) -> Result<PathBuf> {
+    let shown = runs.display();
+    let run = gpipe_checkpoint::last_run(runs).ok_or_else(|| {
+        Error::invalid(format!(
+            "--resume: no run in {shown}/ has a checkpoint: name the folder of a run or of a checkpoint"
+        ))
+    })?;
+    if let Some(later) = gpipe_checkpoint::unsaved_since(runs, &run) {
+        warn(&format!(
+            "--resume takes {}: {} began later, but has no checkpoint",
+            run.display(),
+            later.display()
+        ));
+    }
+    Ok(run)
+}
+
 /// A run with its folder and its initial parameters.
 pub(crate) struct StartedRun {
     /// The folder of the run.
@@ -179,6 +200,13 @@ impl StartPoint {
     pub fn position(&self) -> (u64, u64) {
         let state = self.resumed.as_ref().map(|resumed| &resumed.state);
         state.map_or((0, 0), |state| (state.step, state.samples))
+    }
+
+    /// The folder of the run that goes on, or of the checkpoint from which another one begins; `None` for a fresh start.
+    pub fn origin(&self) -> Option<&Path> {
+        let resumed = self.resumed.as_ref()?;
+        let run = resumed.run.as_ref().map(|run| &*run.path);
+        Some(run.unwrap_or(resumed.checkpoint.folder()))
     }
 
     /// Whether the checkpoint is of the last step.

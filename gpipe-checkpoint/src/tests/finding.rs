@@ -13,7 +13,7 @@ use super::pipeline::{OPTIMIZER, WEIGHTS, assembled, of_width};
 use super::runs::{MAX, as_they_are, bits, restore, run, saver, snapshot};
 use crate::{
     Best, CONFIG, Error, FOLDER, Fault, Location, MODEL, STATE, find, last_run, locate, newest,
-    remove_all, resume,
+    remove_all, resume, unsaved_since,
 };
 
 #[test]
@@ -219,6 +219,30 @@ fn every_refusal_names_the_folder_and_a_mend() {
             .to_string()
             .ends_with("the run's folder instead finds the newest that is whole")
     );
+}
+
+/// It was killed before its first save, or has not come to it.
+#[test]
+fn a_run_that_began_later_and_has_not_saved_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let begin = |name: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.join(FOLDER)).unwrap();
+        fs::write(path.join(CONFIG), "").unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        path
+    };
+    begin("earlier");
+    let saved = begin("saved");
+    run(&saved, &[1]);
+    assert_eq!(unsaved_since(folder.path(), &saved), None);
+    let later = begin("later");
+    fs::create_dir(folder.path().join("empty")).unwrap();
+    assert_eq!(last_run(folder.path()), Some(saved.clone()));
+    assert_eq!(unsaved_since(folder.path(), &saved), Some(later));
+    // It was resumed since.
+    begin("saved");
+    assert_eq!(unsaved_since(folder.path(), &saved), None);
 }
 
 #[test]

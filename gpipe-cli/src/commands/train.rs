@@ -42,8 +42,9 @@ pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
         return Ok(());
     }
     if start.is_finished() {
+        let run = start.origin().unwrap_or(Path::new("the run")).display();
         Console::new(output, steps)?.say(&format!(
-            "nothing to do: the run has made all its {steps} steps; use a larger --steps to continue"
+            "nothing to do: {run} has made all its {steps} steps; use a larger --steps to continue"
         ));
         return Ok(());
     }
@@ -70,11 +71,7 @@ pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
 fn resume(folder: Option<&Path>, args: &TrainArgs) -> Result<StartPoint> {
     let folder = match folder {
         Some(folder) => folder.to_owned(),
-        None => gpipe_checkpoint::last_run(Path::new(RUNS)).ok_or_else(|| {
-            Fail::invalid(format!(
-                "--resume: no run in {RUNS}/ has a checkpoint: name the folder of a run or of a checkpoint"
-            ))
-        })?,
+        None => gpipe_train::last_run(Path::new(RUNS), warn)?,
     };
     let mut refused = None;
     let lay = |overrides| {

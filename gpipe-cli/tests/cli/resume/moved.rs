@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::super::stderr;
+use super::super::{gpipe, objects, stderr};
 use super::{code, resume, train};
 
 /// The table of a schedule whose backward passes descend: it differs in rounding from others, which `-q` says too.
@@ -52,14 +52,15 @@ fn a_folder_of_pictures_may_have_moved() {
     }
     let flags = "train --model convnet:4 --image-size 8 --data pictures --batch-size 4 --stages 2 -q --out run";
     let flags: Vec<&str> = flags.split(' ').chain(["--steps", "1"]).collect();
-    let output = super::super::gpipe(folder, &flags);
+    let output = gpipe(folder, &flags);
     assert!(output.status.success(), "{}", stderr(&output));
     fs::rename(folder.join("pictures"), folder.join("moved")).unwrap();
     let gone = resume(folder, &["run", "--steps", "2"]);
     assert_eq!(code(&gone), 2);
     let told = stderr(&gone);
     assert!(
-        told.contains("--data pictures: is no folder: name one"),
+        told.contains("--data pictures: No such file")
+            && told.contains(": give --data its whole path"),
         "{told}"
     );
     let output = resume(folder, &["run", "--steps", "2", "--data", "moved"]);
@@ -93,4 +94,24 @@ fn checkpoints_may_be_behind_a_link() {
             "{told}"
         );
     }
+}
+
+/// Of several runs, the one that saved last is resumed, which need not be the one that began last.
+#[test]
+fn a_bare_resume_names_its_run_and_one_that_began_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    objects(&train(folder, &["--steps", "2", "--out", "runs/a"]));
+    let finished = |words: &str| {
+        let output = gpipe(folder, &["train", "--resume"]);
+        assert_eq!(code(&output), 0);
+        assert_eq!(stderr(&output), words);
+    };
+    let done = "nothing to do: runs/a has made all its 2 steps; use a larger --steps to continue\n";
+    finished(done);
+    // As one that was killed before its first save leaves it.
+    fs::create_dir_all(folder.join("runs/b/checkpoints")).unwrap();
+    fs::write(folder.join("runs/b/config.toml"), "").unwrap();
+    let warning = "warning: --resume takes runs/a: runs/b began later, but has no checkpoint\n";
+    finished(&format!("{warning}{done}"));
 }
