@@ -8,8 +8,8 @@ use gpipe_train::profile::ProfileOptions;
 use gpipe_train::recommend::{PlanningOptions, Recommender};
 use gpipe_train::{TrainConfig, printable, quoted};
 
-use super::plan::told;
 use super::profile;
+use super::refusals::told;
 use crate::args::{OutputArgs, PlanArgs, TrainArgs};
 use crate::fail::Result;
 use crate::output::{print, table_within, tell, tell_if_slow, terminal_width};

@@ -9,6 +9,7 @@ pub mod generate;
 pub mod help;
 pub mod plan;
 mod profile;
+mod refusals;
 pub mod report;
 pub mod sample;
 mod schedules;

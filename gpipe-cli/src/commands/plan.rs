@@ -11,6 +11,7 @@ use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::{Ranks, Recommender};
 use gpipe_train::{Setup, TrainConfig, links, micro_batches_of, plan_event, printable};
 
+use super::refusals::told;
 use super::{auto, compare, profile};
 use crate::args::{OutputArgs, PlanArgs};
 use crate::fail::{Fail, Result, with_flags};
@@ -206,15 +207,6 @@ pub fn show_setup(
         numbers::parameter_bytes(setup.parameter_bytes, setup.parameters == setup.trained),
         lines.concat(),
     ))
-}
-
-/// Warns of what `train` would refuse, and returns the sentences.
-pub fn told(faults: Vec<String>) -> Vec<String> {
-    let faults: Vec<String> = faults.iter().map(|fault| with_flags(fault)).collect();
-    for fault in &faults {
-        warn(&format!("train would refuse this: {fault}"));
-    }
-    faults
 }
 
 /// Shows the plan for costs of layers.

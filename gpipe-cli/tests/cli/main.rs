@@ -5,8 +5,8 @@ mod bad_input;
 mod before;
 #[cfg(feature = "tokenizers")]
 mod conversations;
-#[cfg(feature = "digits")]
 mod data;
+#[cfg(feature = "digits")]
 mod digits;
 mod escapes;
 mod events;

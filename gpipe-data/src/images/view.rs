@@ -195,7 +195,7 @@ mod tests {
         for (value, wanted) in values.iter().zip(wanted.iter().cycle()) {
             assert!((value - wanted).abs() < 1e-5, "{values:?}");
         }
-        let mask = GrayImage::from_fn(4, 4, |x, _| image::Luma([if x < 2 { 255 } else { 0 }]));
+        let mask = GrayImage::from_fn(4, 4, |x, _| Luma([if x < 2 { 255 } else { 0 }]));
         let mut values = vec![0.5; 4];
         let mirrored = View {
             mirrored: true,

@@ -151,7 +151,8 @@ impl Header {
         let scale_key = key("attention.scale");
         let scale = self.real(&scale_key)?.filter(|&scale| scale != 0.0);
         let usual = (head_size as f64).powf(-0.5);
-        if let Some(scale) = scale.filter(|scale| !((scale / usual - 1.0).abs() < 1e-5)) {
+        let is_usual = |scale: f64| (scale / usual - 1.0).abs() < 1e-5;
+        if let Some(scale) = scale.filter(|&scale| !is_usual(scale)) {
             return Err(format!(
                 "{scale_key} is {scale}: only one over the root of the size of a head can be trained, {usual:.6}"
             ));

@@ -534,7 +534,9 @@ fn costs_are_seconds_of_a_step_of_some_samples() {
     assert!(refused.ends_with("such as --workers '3*1'"), "{refused}");
     let of = with("3*1", FixedKeys::default()).unwrap();
     assert_eq!(of.assumed_batch(), Some(config.data.batch_size.get()));
-    let mut given = FixedKeys::default();
-    given.batch_size = true;
+    let given = FixedKeys {
+        batch_size: true,
+        ..FixedKeys::default()
+    };
     assert_eq!(with("3*1", given).unwrap().assumed_batch(), None);
 }
