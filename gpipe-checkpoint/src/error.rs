@@ -92,6 +92,9 @@ pub enum Error {
     /// The run's folder cannot be written.
     #[error("{0}: make the folder of the run writable, or choose another one")]
     ReadOnly(#[source] gpipe_files::Error),
+    /// The run's folder is not there.
+    #[error("{0}: make the folder of the run first, or name another one")]
+    NoFolder(#[source] gpipe_files::Error),
     /// A file or folder cannot be read or written.
     #[error(transparent)]
     File(#[from] gpipe_files::Error),
@@ -139,7 +142,8 @@ impl Error {
             | Self::Unusable { .. }
             | Self::NotNewest { .. }
             | Self::Locked { .. }
-            | Self::ReadOnly(_) => true,
+            | Self::ReadOnly(_)
+            | Self::NoFolder(_) => true,
             Self::File(error) => error.is_input_error(),
             Self::Write(_)
             | Self::Pipeline(_)

@@ -1,6 +1,7 @@
 //! One process at a time writes a run's folder.
 
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::error::{Error, Result};
@@ -17,10 +18,13 @@ impl Lock {
     /// Takes the right to write the folder `run`, in which the file `.lock` is made if there is none.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process holds it, [`Error::ReadOnly`] if the file cannot be written, [`Error::File`] if it
-    /// is none.
+    /// [`Error::Locked`] if another process holds it, [`Error::NoFolder`] if the folder is not there, [`Error::ReadOnly`] if the
+    /// file cannot be written, [`Error::File`] if it is none.
     pub fn take(run: &Path) -> Result<Self> {
         let file = gpipe_files::append(&run.join(LOCK)).map_err(|error| match error.fault() {
+            gpipe_files::Fault::Write(source) if source.kind() == ErrorKind::NotFound => {
+                Error::NoFolder(error)
+            }
             gpipe_files::Fault::Write(_) => Error::ReadOnly(error),
             _ => error.into(),
         })?;
@@ -49,16 +53,22 @@ mod tests {
         Lock::take(folder.path()).unwrap();
     }
 
-    /// A folder that is not there stands for one that is read-only, which is none to root.
+    /// A file in the place of the folder stands for one that is read-only, which is none to root.
     #[test]
     fn a_folder_that_cannot_be_written_is_named_with_a_mend() {
         let folder = tempfile::tempdir().unwrap();
-        let error = Lock::take(&folder.path().join("none")).unwrap_err();
-        assert!(error.is_input_error());
-        assert!(
-            error
-                .to_string()
-                .contains("make the folder of the run writable")
-        );
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        for (run, mend) in [
+            (file, "make the folder of the run writable"),
+            (
+                folder.path().join("none"),
+                "make the folder of the run first",
+            ),
+        ] {
+            let error = Lock::take(&run).unwrap_err();
+            assert!(error.is_input_error());
+            assert!(error.to_string().contains(mend), "{error}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::config::Overrides;
 use crate::error::{Error, Result};
 use crate::machine;
 
@@ -57,10 +58,7 @@ pub fn find(folder: &Path) -> Result<ModelSource> {
     }
     if gpipe_checkpoint::locate(folder).is_err() {
         if folder.join(gpipe_checkpoint::CONFIG).is_file() {
-            return Err(Error::invalid(format!(
-                "{}: the run has saved no checkpoint: name another one, or train it again with `run.keep = 3`",
-                folder.display()
-            )));
+            return Err(unsaved(folder));
         }
         if folder
             .read_dir()
@@ -89,6 +87,26 @@ pub fn find(folder: &Path) -> Result<ModelSource> {
     })
 }
 
+/// The error of a run without a checkpoint: it keeps none, or it has not come to its first save.
+fn unsaved(run: &Path) -> Error {
+    let file = run.join(gpipe_checkpoint::CONFIG);
+    let config = Overrides::new().file(&file).and_then(Overrides::resolve);
+    let (fault, mend) = match config.is_ok_and(|config| config.run.keep.get() == 0) {
+        true => (
+            "keeps no checkpoint (`run.keep` is 0)",
+            "train it again with `run.keep = 3`",
+        ),
+        false => (
+            "has saved no checkpoint yet",
+            "if it is still training, wait for its first save, else train it again with `run.save_every = 10`",
+        ),
+    };
+    Error::invalid(format!(
+        "{}: the run {fault}: name another one, or {mend}",
+        run.display()
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,7 +128,17 @@ mod tests {
             assert!(error.contains(words), "{error}");
         };
         said("no model is there");
-        std::fs::write(folder.path().join(gpipe_checkpoint::CONFIG), "").unwrap();
-        said("the run has saved no checkpoint");
+        let write = |keep: u64| {
+            let text = format!("[run]\nkeep = {keep}\n");
+            std::fs::write(folder.path().join(gpipe_checkpoint::CONFIG), text).unwrap();
+        };
+        write(3);
+        said(
+            "the run has saved no checkpoint yet: name another one, or if it is still training, wait",
+        );
+        write(0);
+        said(
+            "the run keeps no checkpoint (`run.keep` is 0): name another one, or train it again with `run.keep = 3`",
+        );
     }
 }

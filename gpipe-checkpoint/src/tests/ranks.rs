@@ -140,6 +140,38 @@ fn ranks_write_their_parts_and_any_world_reads_them() {
     }
 }
 
+/// The name of a part is longer than that of the file.
+#[test]
+fn names_of_parts_that_no_reader_takes_are_refused() {
+    let disk = MemoryDisk::new(&["/run"]);
+    let long: &str = format!("model/{}.safetensors", "x".repeat(240)).leak();
+    on_ranks(2, |world| {
+        let mut assembled = pipeline::over(4, &world);
+        if world.rank() > 0 {
+            let mut own = disk.clone();
+            return give(&mut assembled, |part| {
+                Box::new(move |question| part.answer_on(&mut own, question))
+            });
+        }
+        let options = SaverOptions {
+            keep: 3,
+            best: None,
+            clock: Arc::new(|| Duration::ZERO),
+        };
+        let mut saver = Writer::new(disk.clone(), Path::new("/run"), options);
+        let mut snapshot = snapshot(1, &mut assembled);
+        snapshot.weights.name = long;
+        snapshot.model = Box::new(|params| {
+            let weights = safetensors::contents(params, &[])?;
+            Ok(vec![(long.to_owned(), weights)])
+        });
+        saver.save(snapshot).unwrap();
+        let error = saver.finish().expect_err("no name").to_string();
+        assert!(error.contains("manifest.json lists `model/xxx"), "{error}");
+    });
+    assert!(disk.list(Path::new("/run")).unwrap().is_empty());
+}
+
 /// Saves two steps on a disk in memory, the second of which rank 1 answers with `answer`; what became of that.
 fn second_save(disk: &MemoryDisk, answer: fn(Part, MemoryDisk) -> Answer) -> String {
     let told = std::sync::Mutex::new(String::new());

@@ -8,7 +8,7 @@ use super::{gpipe, small, stderr, stdout};
 const CASES: &[(&[&str], &[&str])] = &[
     (
         &["train", "--data", "missing.txt"],
-        &["missing.txt", "name a text file"],
+        &["missing.txt", "its whole path, or name another file"],
     ),
     (&["train", "--data", "empty.txt"], &["empty.txt", "empty"]),
     (
@@ -228,7 +228,7 @@ const CASES: &[(&[&str], &[&str])] = &[
     ),
     (
         &["train", "--set", "model.vocab=9"],
-        &["model.vocab = 9", "use 256"],
+        &["model.vocab = 9", "use --set model.vocab=256"],
     ),
     (&["train", "--lr", "fast"], &["--lr fast", "not a number"]),
     (&["train", "--lr", "nan"], &["--lr nan", "finite"]),

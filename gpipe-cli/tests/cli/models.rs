@@ -204,7 +204,7 @@ fn what_is_no_model_is_one_line() {
         &edit("\"vocab_size\": 256", "\"vocab_size\": 4294967295"),
     );
     refused(
-        &["train", "--model", "wide"],
+        &["train", "--model", "wide", "--tokenizer", "bytes"],
         &["transformer.wte.weight", "[256, 48]"],
     );
     copy(

@@ -120,7 +120,10 @@ fn a_run_is_planned_without_being_run() {
         &["--stages", "3", "--json", "--dry-run"],
     ));
     for object in [&plan[0], &dry_run[0]] {
-        assert_keys(object, &[&KEYS[..], &["basis"]].concat());
+        assert_keys(
+            object,
+            &[&KEYS[..], &["basis", "checkpoint_bytes"]].concat(),
+        );
         assert_eq!(object["basis"], "estimate");
         assert_eq!(object["peak_bytes"].as_array().unwrap().len(), 3);
         assert!(object["step_seconds"].as_f64().unwrap() > 0.0);
@@ -277,7 +280,7 @@ fn layers_are_measured_once_and_the_profile_is_used() {
     let measure = [&arguments[..], &["--profile"]].concat();
     let told = objects(&small(folder.path(), "plan", &measure));
     let (plan, layers) = told.split_last().unwrap();
-    assert_keys(plan, &[&KEYS[..], &["basis"]].concat());
+    assert_keys(plan, &[&KEYS[..], &["basis", "checkpoint_bytes"]].concat());
     assert_eq!(plan["basis"], "profile");
     assert!(layers.len() >= 4, "{layers:?}");
     for layer in layers {

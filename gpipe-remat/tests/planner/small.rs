@@ -174,12 +174,12 @@ impl Small {
             .iter()
             .map(|part| part.len() as f64 / samples[0].len() as f64)
             .collect();
-        let rules = POLICIES.map(|policy| {
-            let cut: Cut = std::iter::once(0..self.layers.len()).collect();
-            RematPlan::new(policy, &self.weights, &costed.costs, &cut, &schedule).expect("a rule")
-        });
         let mut best: Option<f64> = None;
         for cut in cuts(self.layers.len(), stages) {
+            let rules = POLICIES.map(|policy| {
+                RematPlan::new(policy, &self.weights, &costed.costs, &cut, &schedule)
+                    .expect("a rule")
+            });
             // What each policy holds and does again, stage by stage.
             let mut options: Vec<Vec<(usize, u64)>> = vec![Vec::new(); stages];
             for (policy, remat_plan) in rules.iter().enumerate() {

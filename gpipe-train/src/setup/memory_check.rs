@@ -39,11 +39,11 @@ impl Setup {
         }
         let (copies, batch) = (self.checkpoint_bytes(), batch_bytes(config));
         // On ranks of other hosts a device has the same name.
-        let needs = |device, beside: u64, ranks: &[usize]| {
+        let needs = |device, ranks: &[usize]| {
             let stages = self.memory.iter().zip(&self.devices);
             let stages = stages.zip(self.schedule.device_of());
             let stages = stages.filter(|&((_, &id), _)| id == device);
-            stages.fold([beside; 2], |[fixed, peak], ((stage, _), &worker)| {
+            stages.fold([0_u64; 2], |[fixed, peak], ((stage, _), &worker)| {
                 let own = worker * self.ranks / self.schedule.devices();
                 let times = ranks.iter().filter(|&&rank| rank == own).count() as u64;
                 [
@@ -53,7 +53,7 @@ impl Setup {
             })
         };
         let here = self.ranks_here();
-        let [fixed, peak] = needs(DeviceId::Cpu, copies, &here);
+        let [fixed, peak] = needs(DeviceId::Cpu, &here);
         let messages = here.iter().filter_map(|&rank| self.messages.get(rank));
         let peak = messages.fold(peak, |sum, bytes| sum.saturating_add(bytes.peak()));
         let on_host = [fixed, peak.saturating_add(batch)];
@@ -65,7 +65,7 @@ impl Setup {
         };
         let devices = find_cuda().map_or_else(|_| Vec::new(), |found| found.devices);
         for device in devices {
-            let (name, needed) = (device.id.to_string(), needs(device.id, 0, &own));
+            let (name, needed) = (device.id.to_string(), needs(device.id, &own));
             enough(config, &name, needed, 0, Some(device.memory_bytes))?;
         }
         Ok(())
@@ -219,8 +219,8 @@ fn batch_bytes(config: &TrainConfig) -> u64 {
     samples.saturating_mul(sample).saturating_mul(4)
 }
 
-/// Refuses a need beyond the available bytes; `fixed` bytes of it are the same for any batch, `copies` of those for
-/// checkpoints.
+/// Refuses a need beyond the available bytes; `fixed` bytes of it are the same for any batch. The `copies` for checkpoints come
+/// on top.
 pub(super) fn enough(
     config: &TrainConfig,
     place: &str,
@@ -228,7 +228,8 @@ pub(super) fn enough(
     copies: u64,
     available: Option<u64>,
 ) -> Result<()> {
-    let Some(available) = available.filter(|&available| needed > available) else {
+    let all = needed.saturating_add(copies);
+    let Some(available) = available.filter(|&available| all > available) else {
         return Ok(());
     };
     let recompute = match *config.pipeline.remat {
@@ -240,10 +241,10 @@ pub(super) fn enough(
         _ => "",
     };
     let mend = match config.model.is_classifier() {
-        _ if fixed > available && config.lora.rank.get() > 0 => {
+        _ if fixed.saturating_add(copies) > available && config.lora.rank.get() > 0 => {
             "use a smaller model or a smaller `lora.rank`".to_owned()
         }
-        _ if fixed > available => "use a smaller model".to_owned(),
+        _ if fixed.saturating_add(copies) > available => "use a smaller model".to_owned(),
         true => format!("use a smaller `data.batch_size`{images}{recompute}"),
         false => format!("use a smaller `data.batch_size` or `data.seq_len`{recompute}"),
     };
@@ -254,7 +255,7 @@ pub(super) fn enough(
                 ", {} of it for copies of checkpoints,",
                 numbers::bytes(copies)
             ),
-            match needed - copies <= available {
+            match needed <= available {
                 true => format!(
                     "use `run.keep = 0` to save none, or {}",
                     &mend["use ".len()..]
@@ -265,7 +266,7 @@ pub(super) fn enough(
     };
     Err(Error::invalid(format!(
         "the run needs {}{of_copies} but {place} has {}: {mend}",
-        numbers::bytes(needed),
+        numbers::bytes(all),
         numbers::bytes(available)
     )))
 }

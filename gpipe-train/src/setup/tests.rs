@@ -269,7 +269,7 @@ fn a_run_that_fits_without_copies_of_checkpoints_has_that_mend() {
         let refused = enough(
             &config,
             "this machine",
-            [90 << 20, 100 << 20],
+            [60 << 20, 70 << 20],
             30 << 20,
             Some(available),
         );
