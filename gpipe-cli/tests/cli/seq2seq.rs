@@ -200,7 +200,11 @@ fn texts_that_are_no_pairs_are_refused_in_one_line() {
             "24",
             "has 2 lines, but --data has 20: name a text with a line for each",
         ),
-        ("reversed", "2", "tokens with its end: use --seq-len"),
+        (
+            "reversed",
+            "2",
+            "10 tokens with its end, the most of 17 lines that are too long: use --seq-len 10",
+        ),
         (
             "a hole",
             "24",
