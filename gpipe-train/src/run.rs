@@ -83,8 +83,8 @@ pub struct PreparedRun {
     optimizer: Optimizer,
     learning_rate: LearningRate,
     is_ascending: bool,
-    /// Of ranks with different processors.
-    warning: Option<String>,
+    /// Of ranks with different processors, and of a classifier that begins anew.
+    warnings: Vec<String>,
 }
 
 impl PreparedRun {
@@ -121,6 +121,7 @@ impl PreparedRun {
             world.share(Parcel::default(), None).map_err(Error::run)?;
         }
         fits?;
+        let warnings = warning.into_iter().chain(setup.warning.take()).collect();
         let forecast = setup.forecast()?;
         let steps = (*config.run.trace_steps).clone();
         let (record, most) = (setup.record(config)?, steps.most());
@@ -134,7 +135,7 @@ impl PreparedRun {
             assembled: setup.assemble(config)?,
             folder: options.folder,
             start,
-            warning,
+            warnings,
         })
     }
 
@@ -173,7 +174,7 @@ impl PreparedRun {
             optimizer,
             learning_rate,
             is_ascending,
-            warning,
+            warnings,
         } = self;
         let recipe = Recipe {
             config: &config,
@@ -207,7 +208,7 @@ impl PreparedRun {
             progress.line(advice);
         }
         let of_data = dataset.warnings().iter();
-        for warning in of_data.chain(&vocabulary.warning).chain(&warning) {
+        for warning in of_data.chain(&vocabulary.warning).chain(&warnings) {
             progress.warning(warning);
         }
         if !is_ascending {

@@ -261,6 +261,20 @@ fn a_resnet_has_the_bits_of_one_stage_and_its_weights_are_read_back() {
     assert_eq!(of_file, of_folder);
     let fresh = first(&[&["--model", "resnet18", "--out", "c"], &rest[..]].concat());
     assert_ne!(of_file, fresh);
+    // Of other classes, all but the classifier are taken.
+    let classes = ["--set", "model.classes=11", "--weights", weights];
+    let other = of(
+        "train",
+        &[&classes[..], &["--steps", "1", "--out", "eleven"]].concat(),
+    );
+    let said = stderr(&other);
+    assert_eq!(other.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains(
+            "its last layer has another number of classes, and fc.weight and fc.bias begin anew"
+        ),
+        "{said}"
+    );
     // Those of another network, and another number of micro-batches.
     let foreign = of(
         "train",

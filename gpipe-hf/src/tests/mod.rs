@@ -177,7 +177,7 @@ fn what_does_not_fit_is_named() {
         "{message}"
     );
     // Of a single file, no config.json has been read.
-    let message = Weights::open_file(&weights, &shapes(&model))
+    let message = Weights::open_file(&weights, &shapes(&model), &[])
         .unwrap_err()
         .to_string();
     assert!(

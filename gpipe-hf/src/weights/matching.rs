@@ -21,22 +21,25 @@ const MEND: &str = "take the weights of that model";
 /// How PyTorch counts the steps of a batch norm, which decides nothing there.
 const COUNTER: &str = ".num_batches_tracked";
 
-/// Finds every parameter by its global name, or the first thing that does not fit the model that `described` describes.
+/// Finds every parameter by its global name, or the first thing that does not fit the model that `described` describes. The
+/// parameters of `head` are left out where it is one of another number of classes: where a file has them with another first
+/// extent.
 pub fn locate(
-    shapes: &[(String, Shape)],
+    (shapes, head): (&[(String, Shape)], &[String]),
     (folder, described): (&Path, &str),
     shards: &[Shard],
     entries: Vec<Located>,
 ) -> Result<HashMap<String, Located>> {
     let wanted = Wanted::new(shapes);
     let mut located: HashMap<String, Located> = HashMap::new();
-    let mut head = None;
+    let mut tied_head = None;
+    let mut has_other_head = false;
     for Located { shard, entry } in entries {
         let fault = |fault: String| Err(shards[shard].fault(fault));
         let stored = entry.name();
         let Some((name, shape)) = wanted.parameter(stored) else {
             if stored == HEAD && wanted.table().is_some() {
-                head = Some(Located { shard, entry });
+                tied_head = Some(Located { shard, entry });
             } else if !is_mask(stored) && !stored.ends_with(COUNTER) {
                 return fault(format!(
                     "`{stored}` is no parameter of the model that {described} describes: {MEND}"
@@ -44,6 +47,11 @@ pub fn locate(
             }
             continue;
         };
+        let is_of_head = head.iter().any(|of_head| of_head == name);
+        if is_of_head && differs_in_first_extent(entry.shape(), shape) {
+            has_other_head = true;
+            continue;
+        }
         if entry.shape() != shape {
             return fault(format!(
                 "`{stored}` has shape {}, but {described} asks for {shape}: {MEND}",
@@ -63,7 +71,10 @@ pub fn locate(
         }
         located.insert(name.to_owned(), Located { shard, entry });
     }
-    let mut missing = wanted.0.keys().filter(|name| !located.contains_key(**name));
+    let is_left_out = |name: &str| has_other_head && head.iter().any(|of_head| of_head == name);
+    located.retain(|name, _| !is_left_out(name));
+    let missing = wanted.0.keys().filter(|name| !located.contains_key(**name));
+    let mut missing = missing.filter(|name| !is_left_out(name));
     if let Some(name) = missing.next() {
         let others = match missing.count() {
             0 => String::new(),
@@ -75,10 +86,19 @@ pub fn locate(
         });
     }
     let table = wanted.table().and_then(|table| located.get(table));
-    if let (Some(head), Some(table)) = (head, table) {
+    if let (Some(head), Some(table)) = (tied_head, table) {
         check_tie(shards, &head, table)?;
     }
     Ok(located)
+}
+
+fn differs_in_first_extent(stored: &Shape, wanted: &Shape) -> bool {
+    match (stored.dims(), wanted.dims()) {
+        ([first, rest @ ..], [other_first, other_rest @ ..]) => {
+            first != other_first && rest == other_rest
+        }
+        _ => false,
+    }
 }
 
 /// The parameters of a model, by global name.

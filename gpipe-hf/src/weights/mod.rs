@@ -66,17 +66,18 @@ impl Weights {
         } else {
             found.add_listed(folder, &index)?;
         }
-        Self::of(found, (folder, CONFIG), shapes)
+        Self::of(found, (folder, CONFIG), (shapes, &[]))
     }
 
-    /// [`open`](Self::open) of one safetensors file.
+    /// [`open`](Self::open) of one safetensors file. The parameters named in `head`, those of a classifier, are left out where
+    /// the file has them for another number of classes: they [`have`](Self::has) no value then.
     ///
     /// # Errors
     /// As `open`.
-    pub fn open_file(file: &Path, shapes: &[(String, Shape)]) -> Result<Self> {
+    pub fn open_file(file: &Path, shapes: &[(String, Shape)], head: &[String]) -> Result<Self> {
         let mut found = Found::default();
         found.add(file.to_owned(), MEND_OF_FILE)?;
-        Self::of(found, (file, "the configuration"), shapes)
+        Self::of(found, (file, "the configuration"), (shapes, head))
     }
 
     /// Opens the adapters in a folder of `peft` and checks them against those among the parameters of a model, by global
@@ -89,17 +90,22 @@ impl Weights {
         Ok(Self(Source::Folder { shards, located }))
     }
 
-    fn of(found: Found, place: (&Path, &str), shapes: &[(String, Shape)]) -> Result<Self> {
+    fn of(
+        found: Found,
+        place: (&Path, &str),
+        (shapes, head): (&[(String, Shape)], &[String]),
+    ) -> Result<Self> {
         let Found { shards, entries } = found;
         let shapes = shapes.iter();
         let stored: Vec<_> = shapes
             .map(|(name, shape)| (name.clone(), shape_in_file(shape)))
             .collect();
-        let located = matching::locate(&stored, place, &shards, entries)?;
+        let located = matching::locate((&stored, head), place, &shards, entries)?;
         Ok(Self(Source::Folder { shards, located }))
     }
 
-    fn has(&self, name: &str) -> bool {
+    /// Whether there is a value for the parameter of this global name.
+    pub fn has(&self, name: &str) -> bool {
         match &self.0 {
             Source::Folder { located, .. } => located.contains_key(name),
             Source::Gguf(weights) => weights.has(name),

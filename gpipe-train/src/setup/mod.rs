@@ -85,6 +85,8 @@ pub struct Setup {
     saves: bool,
     /// Of the model, and of its adapters, where they come from files.
     weights: Vec<Weights>,
+    /// What a user should know of them, in a line.
+    pub(crate) warning: Option<String>,
     /// The folder of compiled CUDA kernels.
     kernel_cache: Option<PathBuf>,
     world: Option<Arc<World>>,
@@ -290,6 +292,7 @@ impl Setup {
             trains: true,
             saves: config.run.keep.get() > 0,
             weights: Vec::new(),
+            warning: None,
             kernel_cache: None,
             world: None,
             ranks: 1,

@@ -1,7 +1,7 @@
 //! The weights of a model from files, as a set-up opens them.
 
 use gpipe_hf::{Weights, is_adapter};
-use gpipe_layers::Init;
+use gpipe_layers::{Init, Layer};
 use gpipe_tensor::Shape;
 
 use super::Setup;
@@ -20,15 +20,26 @@ impl Setup {
         let [weights, adapters] = self.find_weights(config)?;
         for layer in &mut self.layers {
             layer.params(&mut |param| {
-                let replaced = match is_adapter(&param.name) {
-                    true => adapters.is_some(),
-                    false => weights.is_some(),
+                let opened = match is_adapter(&param.name) {
+                    true => &adapters,
+                    false => &weights,
                 };
-                if replaced {
+                let replaced = |opened: &Weights| param.tied || opened.has(&param.name);
+                if opened.as_ref().is_some_and(replaced) {
                     // A cheap initial value.
                     param.init = Init::Zeros;
                 }
             });
+        }
+        let head = self.head();
+        if let (Some(weights), Some(file)) = (&weights, config.model.weights())
+            && head.iter().any(|name| !weights.has(name))
+        {
+            self.warning = Some(format!(
+                "`model.weights = {}`: its last layer has another number of classes, and {} begin anew",
+                file.display(),
+                head.join(" and "),
+            ));
         }
         self.weights = weights.into_iter().chain(adapters).collect();
         if let Some(world) = &self.world {
@@ -45,7 +56,7 @@ impl Setup {
             (self.owners().into_iter()).partition(|(name, _)| is_adapter(name));
         let weights = match (config.model.folder(), config.model.weights()) {
             (Some(folder), _) => Some(Weights::open(folder, &of_model)?),
-            (None, Some(file)) => Some(Weights::open_file(file, &of_model)?),
+            (None, Some(file)) => Some(Weights::open_file(file, &of_model, &self.head())?),
             (None, None) => None,
         };
         let adapters = match config.lora.folder() {
@@ -53,6 +64,17 @@ impl Setup {
             None => None,
         };
         Ok([weights, adapters])
+    }
+
+    /// The parameters of the last layer that has any: of a network for images, the classifier.
+    fn head(&mut self) -> Vec<String> {
+        let names = |layer: &mut Box<dyn Layer>| {
+            let mut names = Vec::new();
+            layer.params(&mut |param| names.push(param.name.clone()));
+            names
+        };
+        let mut layers = self.layers.iter_mut().rev().map(names);
+        layers.find(|names| !names.is_empty()).unwrap_or_default()
     }
 
     /// Names and shapes of the parameters; tied ones once.
