@@ -34,7 +34,7 @@ pub struct StartPoint {
     pub(crate) companions: Companions,
 }
 
-/// The run below the folder `runs` that saved last. `warn` is told of one that began later and has not saved.
+/// The run below the folder `runs` that saved last. `warn` gets a sentence on one that began later and has not saved.
 ///
 /// # Errors
 /// [`Error::Invalid`] if no run there has a checkpoint.

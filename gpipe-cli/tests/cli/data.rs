@@ -1,4 +1,4 @@
-//! What is passed over, misread or changed in the data is told.
+//! Warnings of data that is passed over, misread or changed.
 
 use std::fs;
 

@@ -37,7 +37,7 @@ pub(crate) struct Series {
     pub(crate) line: Vec<(f64, f64)>,
     /// Marked by a dot each.
     pub(crate) dots: Vec<(f64, f64)>,
-    /// Steps after which the run was resumed, each with what a reader is told of it.
+    /// Steps after which the run was resumed, each with the sentence of its line.
     pub(crate) resumed: Vec<(f64, String)>,
 }
 
