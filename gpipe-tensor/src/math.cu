@@ -23,22 +23,19 @@ __device__ inline Split split_powers_of_two(float x) {
     return {power, fmaf(n, 1.9046543e-9f, rest)};
 }
 
-/// 2^n for n in -126..=127.
-__device__ inline float power_of_two(int n) { return __uint_as_float((u32)(n + 127) << 23); }
-
-__device__ inline float exponential_of_split(Split x) {
+/// 2^n times e^rest of what x was split into, or 0 where that is below the smallest normal float.
+__device__ inline float exponential_of_split(float x, Split split) {
     const float curve[5] = {0.0013814627f, 0.00836871f, 0.041668387f, 0.1666652f, 0.49999993f};
-    float value = fmaf(x.rest * x.rest, polynomial(x.rest, curve), x.rest) + 1.0f;
-    // In two steps: 2^n may be out of range where the result is not.
-    int n = (int)(__float_as_uint(x.power) - __float_as_uint(ROUND));
-    int half = n >> 1;
-    return value * power_of_two(half) * power_of_two(n - half);
+    float rest = split.rest;
+    float value = fmaf(rest * rest, polynomial(rest, curve), rest) + 1.0f;
+    // The low bits of the power are n, and those above leave with the shift: the sum has n more in its exponent.
+    float scaled = __uint_as_float(__float_as_uint(value) + (__float_as_uint(split.power) << 23));
+    return x < -87.33f ? 0.0f : scaled;
 }
 
 /// e^x for x up to 88.
 __device__ inline float exponential(float x) {
-    x = x < -110.0f ? -110.0f : x;
-    return exponential_of_split(split_powers_of_two(x));
+    return exponential_of_split(x, split_powers_of_two(x));
 }
 
 constexpr float LOG2_E = 1.44269504088896340736f;
@@ -73,9 +70,10 @@ __device__ inline Normal normal(float x) {
     magnitude = magnitude > 14.5f ? 14.5f : magnitude;
     float square = magnitude * magnitude;
     float square_rest = fmaf(magnitude, magnitude, -square);
-    Split exponent = split_powers_of_two(-0.5f * square);
-    exponent.rest = fmaf(square_rest, -0.5f, exponent.rest);
-    float bell = exponential_of_split(exponent);
+    float exponent = -0.5f * square;
+    Split split = split_powers_of_two(exponent);
+    split.rest = fmaf(square_rest, -0.5f, split.rest);
+    float bell = exponential_of_split(exponent, split);
     float s = 0.34f * magnitude;
     float tail = bell * polynomial(s / (1.0f + s), curve);
     return {x > 0.0f ? 1.0f - tail : tail, bell};

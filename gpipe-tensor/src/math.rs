@@ -8,20 +8,31 @@
 /// found in the low bits of the sum.
 const ROUND: f32 = 12_582_912.0;
 
-/// An exponent so low that its exponential is 0, yet that no power of two on the way is.
-const LOWEST: f32 = -110.0;
+/// The lowest exponent whose exponential is a normal float; those of lower ones count as 0.
+const LOWEST: f32 = -87.33;
 
 /// ln 2 as a float, and what that float lacks.
 const LN_2: [f32; 2] = [std::f32::consts::LN_2, -1.904_654_3e-9];
 
-/// eˣ for x up to 88, within 1 ulp, subnormal results included. Wherever exponentials are taken here,
+/// eˣ for x up to 88, within 1 ulp; 0 where that is below the smallest normal float. Wherever exponentials are taken here,
 /// the largest exponent was subtracted before.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    // Below, the result is 0. A comparison lets through what is not a number; `max` would not.
-    let x = if x < LOWEST { LOWEST } else { x };
     let (power, rest) = split_powers_of_two(x);
-    exp_of_split(power, rest)
+    exp_of_split(x, power, rest)
+}
+
+/// The logistic function σ(x) = 1/(1 + e^−x), and 1 − σ(x), which does not cancel: from e^−|x|, which cannot overflow.
+#[inline(always)]
+pub(crate) fn logistic(x: f32) -> (f32, f32) {
+    let e = exp(-x.abs());
+    let upper = 1.0 / (1.0 + e);
+    let lower = e * upper;
+    if x > 0.0 {
+        (upper, lower)
+    } else {
+        (lower, upper)
+    }
 }
 
 /// Φ(x), the probability that a standard normal variable is at most x, and e^(−x²/2), which is √2π
@@ -47,22 +58,23 @@ pub(crate) fn normal(x: f32) -> (f32, f32) {
         -1.173_358_7,
         0.5,
     ];
-    // Beyond, the tail is smaller than the smallest float; −14.5²/2 is above LOWEST.
+    // Beyond, the bell is 0, and the products on the way to it stay numbers.
     const FAR: f32 = 14.5;
     let magnitude = x.abs();
     let magnitude = if magnitude > FAR { FAR } else { magnitude };
     // The exponent in two parts: the rounding of a square alone costs many ulp of its exponential.
     let square = magnitude * magnitude;
     let square_rest = magnitude.mul_add(magnitude, -square);
-    let (power, rest) = split_powers_of_two(-0.5 * square);
-    let bell = exp_of_split(power, square_rest.mul_add(-0.5, rest));
+    let exponent = -0.5 * square;
+    let (power, rest) = split_powers_of_two(exponent);
+    let bell = exp_of_split(exponent, power, square_rest.mul_add(-0.5, rest));
     let s = STRETCH * magnitude;
     let tail = bell * polynomial(s / (1.0 + s), &TAIL);
     (if x > 0.0 { 1.0 - tail } else { tail }, bell)
 }
 
 /// x as a multiple n of ln 2, in the low bits of the first number, and a rest of at most ½ ln 2; for x
-/// in [`LOWEST`]..88.
+/// from [`LOWEST`] to 88.
 #[inline(always)]
 fn split_powers_of_two(x: f32) -> (f32, f32) {
     let power = x.mul_add(std::f32::consts::LOG2_E, ROUND);
@@ -71,9 +83,9 @@ fn split_powers_of_two(x: f32) -> (f32, f32) {
     (power, n.mul_add(-LN_2[1], rest))
 }
 
-/// 2ⁿ · eʳ for what [`split_powers_of_two`] gave.
+/// 2ⁿ · eʳ for what [`split_powers_of_two`] gave of x, or 0 if x is too low.
 #[inline(always)]
-fn exp_of_split(power: f32, rest: f32) -> f32 {
+fn exp_of_split(x: f32, power: f32, rest: f32) -> f32 {
     // Minimax for (eʳ − 1 − r) / r² on ±½ ln 2: relative error of eʳ 3e-9.
     const CURVE: [f32; 5] = [
         0.001_381_462_7,
@@ -84,17 +96,10 @@ fn exp_of_split(power: f32, rest: f32) -> f32 {
     ];
     let curve = polynomial(rest, &CURVE);
     let value = (rest * rest).mul_add(curve, rest) + 1.0;
-    // In two steps, since 2ⁿ itself need not be a float where the result is; only the second one
-    // can round.
-    let n = (power.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
-    let half = n >> 1;
-    value * power_of_two(half) * power_of_two(n.wrapping_sub(half))
-}
-
-/// 2ⁿ for n in −126..=127.
-#[inline(always)]
-fn power_of_two(n: i32) -> f32 {
-    f32::from_bits((n.wrapping_add(127) as u32) << 23)
+    // The low bits of the power are n, and those above leave with the shift: the sum has n more in its exponent.
+    let scaled = f32::from_bits(value.to_bits().wrapping_add(power.to_bits() << 23));
+    // A comparison lets through what is not a number.
+    if x < LOWEST { 0.0 } else { scaled }
 }
 
 /// Horner's scheme, highest power first.
@@ -134,9 +139,12 @@ mod tests {
         magnitudes.chain(edges).flat_map(|x| [x, -x])
     }
 
-    /// The distance from `wanted` in units of the last place of the float next to it.
+    /// The distance from `wanted` in units of the last place of the float next to it; none for 0 where that is not normal.
     fn ulps(got: f32, wanted: f64) -> f64 {
         if f64::from(got) == wanted || f64::from(got) == f64::from(wanted as f32) {
+            return 0.0;
+        }
+        if got == 0.0 && wanted < 1.001 * f64::from(f32::MIN_POSITIVE) {
             return 0.0;
         }
         let magnitude = (wanted as f32).abs().min(f32::MAX);
@@ -158,6 +166,21 @@ mod tests {
     }
 
     #[test]
+    fn logistic_does_not_cancel() {
+        for x in sweep() {
+            let (sigma, rest) = logistic(x);
+            for (got, x) in [(sigma, f64::from(x)), (rest, f64::from(-x))] {
+                let wanted = 1.0 / (1.0 + libm::exp(-x));
+                let off = (f64::from(got) - wanted).abs();
+                let most = 4e-7 * wanted + f64::from(f32::MIN_POSITIVE);
+                assert!(off <= most, "of {x}: {got} for {wanted}");
+            }
+        }
+        assert_eq!(logistic(f32::NEG_INFINITY), (0.0, 1.0));
+        assert_eq!(logistic(f32::INFINITY), (1.0, 0.0));
+    }
+
+    #[test]
     fn normal_is_accurate_and_does_not_cancel_in_the_tail() {
         for x in sweep() {
             let (wide, (cumulative, bell)) = (f64::from(x), normal(x));
@@ -165,9 +188,8 @@ mod tests {
             assert!(off <= 2.0, "e^(-x²/2) at {x} is off by {off} ulp");
             let wanted = 0.5 * libm::erfc(-wide / std::f64::consts::SQRT_2);
             let off = (f64::from(cumulative) - wanted).abs();
-            let smallest = f64::from(f32::from_bits(1));
             assert!(
-                off < 1e-7_f64.min(4e-6 * wanted + smallest),
+                off < 1e-7_f64.min(4e-6 * wanted + f64::from(f32::MIN_POSITIVE)),
                 "the normal at {x} is off by {off}"
             );
         }
@@ -177,24 +199,29 @@ mod tests {
     fn what_is_not_a_number_stays_so() {
         for nan in [f32::NAN, -f32::NAN] {
             assert!(exp(nan).is_nan());
+            assert!(logistic(nan).0.is_nan() && logistic(nan).1.is_nan());
             assert!(normal(nan).0.is_nan() && normal(nan).1.is_nan());
         }
     }
 
     #[test]
     fn vector_and_scalar_code_give_the_same_bits() {
+        #[inline(always)]
+        fn all(x: f32) -> [f32; 4] {
+            [exp(x), logistic(x).1, normal(x).0, normal(x).1]
+        }
         let xs: Vec<f32> = sweep().filter(|&x| x <= 88.0).step_by(7).collect();
-        let one_by_one: Vec<[u32; 3]> = xs
+        let one_by_one: Vec<[u32; 4]> = xs
             .iter()
             .map(|&x| {
                 let x = std::hint::black_box(x);
-                [exp(x), normal(x).0, normal(x).1].map(f32::to_bits)
+                all(x).map(f32::to_bits)
             })
             .collect();
-        let mut at_once = vec![[0; 3]; xs.len()];
+        let mut at_once = vec![[0; 4]; xs.len()];
         vectorised!({
             for (out, &x) in at_once.iter_mut().zip(&xs) {
-                *out = [exp(x), normal(x).0, normal(x).1].map(f32::to_bits);
+                *out = all(x).map(f32::to_bits);
             }
         });
         assert!(at_once == one_by_one);

@@ -1,7 +1,7 @@
 //! The kernels of the Gaussian error linear unit.
 
 use super::form::Gelu;
-use crate::math::{exp, normal};
+use crate::math::{logistic, normal};
 use crate::simd::vectorised;
 
 /// √(2/π) and the coefficient of x³ in the tanh form.
@@ -11,7 +11,7 @@ const CUBIC: f32 = 0.044_715;
 /// 1/√(2π)
 const DENSITY: f32 = 0.5 * SCALE;
 
-/// Beyond this magnitude the tanh form is 0 or x exactly.
+/// Beyond this magnitude the tanh form is 0 or x to a float.
 const FAR: f32 = 10.7;
 
 pub(super) fn forward(form: Gelu, x: &[f32], y: &mut [f32]) {
@@ -78,19 +78,19 @@ struct Sigmoid {
 impl Sigmoid {
     #[inline(always)]
     fn at(x: f32) -> Self {
-        let x = if x > FAR { FAR } else { x };
-        let x = if x < -FAR { -FAR } else { x };
         let square = x * x;
+        // A comparison lets through what is not a number.
+        let square = if square > FAR * FAR {
+            FAR * FAR
+        } else {
+            square
+        };
         let twice_u = x * square.mul_add(2.0 * SCALE * CUBIC, 2.0 * SCALE);
-        // From e^−|2u|, which cannot overflow: σ of |2u| is 1/(1 + e), of −|2u| e/(1 + e), and its
-        // slope is their product.
-        let e = exp(-twice_u.abs());
-        let upper = 1.0 / (1.0 + e);
-        let lower = e * upper;
         let derivative_of_twice_u = square.mul_add(6.0 * SCALE * CUBIC, 2.0 * SCALE);
+        let (value, rest) = logistic(twice_u);
         Self {
-            value: if x > 0.0 { upper } else { lower },
-            slope: upper * lower * derivative_of_twice_u,
+            value,
+            slope: value * rest * derivative_of_twice_u,
         }
     }
 }

@@ -1,25 +1,12 @@
 //! The kernels of SwiGLU.
 
-use crate::math::exp;
+use crate::math::logistic;
 use crate::simd::vectorised;
-
-/// σ(x) and 1 − σ(x), from e^−|x|, which cannot overflow.
-#[inline(always)]
-fn sigmoid(x: f32) -> (f32, f32) {
-    let e = exp(-x.abs());
-    let upper = 1.0 / (1.0 + e);
-    let lower = e * upper;
-    if x > 0.0 {
-        (upper, lower)
-    } else {
-        (lower, upper)
-    }
-}
 
 pub(super) fn forward(gate: &[f32], up: &[f32], y: &mut [f32]) {
     vectorised!({
         for ((y, &gate), &up) in y.iter_mut().zip(gate).zip(up) {
-            *y = gate * sigmoid(gate).0 * up;
+            *y = gate * logistic(gate).0 * up;
         }
     });
 }
@@ -28,7 +15,7 @@ pub(super) fn forward(gate: &[f32], up: &[f32], y: &mut [f32]) {
 pub(super) fn backward(gate: &mut [f32], up: &mut [f32], dy: &mut [f32]) {
     vectorised!({
         for ((gate, up), dy) in gate.iter_mut().zip(up.iter_mut()).zip(dy.iter_mut()) {
-            let (sigma, rest) = sigmoid(*gate);
+            let (sigma, rest) = logistic(*gate);
             let silu = *gate * sigma;
             let slope = silu.mul_add(rest, sigma);
             let (factor, slope_y) = (*up, *dy);
