@@ -3,12 +3,15 @@
 
 mod arrivals;
 mod busy;
+mod early;
+mod flow;
 mod label;
 mod posts;
 mod rounds;
 
 pub(crate) use arrivals::Arrivals;
 pub use busy::Busy;
+use flow::Flow;
 pub use label::Label;
 
 use std::collections::BTreeMap;
@@ -73,6 +76,8 @@ struct State {
     exit_code: Option<u8>,
     /// Of the pipelines that are built over the world, the newest last: it gets what arrives.
     arrivals: Vec<Arc<dyn Arrivals>>,
+    /// Flows of calls that this rank has not begun.
+    early: Vec<Flow>,
 }
 
 /// A rank's result of a call, or the kind of its error and its text.
@@ -106,6 +111,7 @@ impl World {
                 busy: vec![false; ranks],
                 exit_code: None,
                 arrivals: Vec::new(),
+                early: Vec::new(),
             }),
             changed: Arc::new(Condvar::new()),
             gauge: Arc::default(),
@@ -327,7 +333,6 @@ impl World {
                 Ok(())
             }
             FLOW => {
-                drop(state);
                 let epoch = message.bits()?;
                 let direction = match message.bits()? {
                     0 => Direction::Forward,
@@ -337,13 +342,18 @@ impl World {
                 let transfer = Transfer::new(direction, stage, micro_batch);
                 let tag = Tag { epoch, transfer };
                 self.gauge.add(bytes);
-                let taken = match arrivals {
-                    Some(arrivals) => arrivals.take_flow(self.rank(), tag, &mut message),
-                    // Of a call that failed; its pipeline is gone.
-                    None => Ok(()),
+                let flow = Flow {
+                    from,
+                    tag,
+                    message,
+                    bytes,
                 };
-                self.gauge.remove(bytes);
-                taken
+                if tag.epoch > state.calls {
+                    state.early.push(flow);
+                    return Ok(());
+                }
+                drop(state);
+                self.pass_on(flow, arrivals.as_ref())
             }
             POSTED => {
                 let call = message.bits()?;

@@ -53,6 +53,36 @@ fn a_pipeline_is_replaced_over_its_world() {
     });
 }
 
+/// A rank that is ahead begins a step, which the other's pipeline gets once the newer one is dropped there; a step that fails
+/// on the first rank ends on both.
+#[test]
+fn a_step_that_begins_before_a_newer_pipeline_is_dropped_elsewhere_is_not_lost() {
+    for trouble in [None, Some(Trouble::Error)] {
+        let place = Place::Begin(Part::Stage(0));
+        let ended = on_ranks(2, move |world| {
+            let plan = Plan::default();
+            let mut pipeline = join(schedule(), &plan, &world).unwrap();
+            let newer = join(schedule(), &plan, &world).unwrap();
+            plan.set(trouble.map(|trouble| (place, trouble)));
+            if world.rank() == 1 {
+                // Nothing says when the first rank's messages are here.
+                thread::sleep(Duration::from_millis(100));
+            }
+            drop(newer);
+            step(&mut pipeline, 0).map_err(|error| error.to_string())
+        });
+        for ended in ended {
+            match trouble {
+                None => ended.unwrap(),
+                Some(_) => {
+                    let error = ended.unwrap_err();
+                    assert!(error.contains(&Failure(place).to_string()), "{error}");
+                }
+            }
+        }
+    }
+}
+
 /// A stage whose forward passes of stage 0 wait for what nobody posts.
 struct Waiter {
     stage: usize,

@@ -32,9 +32,13 @@ impl World {
 
     /// The number of the next call, the same on every rank.
     pub(crate) fn begin(&self) -> u64 {
-        let mut state = self.lock();
-        state.calls += 1;
-        state.calls
+        let call = {
+            let mut state = self.lock();
+            state.calls += 1;
+            state.calls
+        };
+        self.pass_on_early(call);
+        call
     }
 
     /// Closes a call: tells the ranks `to` the result of this one and waits for those of all, until the deadline; what
