@@ -16,7 +16,7 @@ pub use executor::inference::{CollectOutputs, InferenceError, InferenceStage};
 pub use executor::loss_stage::LossStage;
 pub use executor::part::Part;
 pub use executor::pipeline::Pipeline;
-pub use executor::stage::{MicroBatch, Ran, Stage};
+pub use executor::stage::{MicroBatch, Ran, Reservation, Reserve, Stage};
 pub use executor::step::Outcome;
 pub use executor::transport::{Deliver, InMemory, Parcel, Transport};
 pub use executor::watchdog::{Doing, Stuck};

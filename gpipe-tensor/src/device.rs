@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::graph_counts::GraphCounts;
 use crate::host::Host;
 use crate::known_gpu::KNOWN_GPUS;
-use crate::thread_budget::CpuSlot;
+use crate::thread_budget::{CpuReservation, CpuSlot};
 
 impl std::str::FromStr for DeviceId {
     type Err = Error;
@@ -276,6 +276,16 @@ impl Device {
             return CpuSlot::elsewhere();
         }
         self.0.host.thread_budget().begin(self.0.share.clone())
+    }
+
+    /// What reserves a [`cpu_slot`](Self::cpu_slot) for the calling thread, which is about to sleep.
+    ///
+    /// Another thread calls it before it wakes this one, which drops the reservation once it has its slot.
+    /// Meanwhile the operations of other actions leave its share of the threads, and a processor to wake up on.
+    /// None for a handle to a GPU.
+    pub fn cpu_reservation(&self) -> Option<impl FnOnce() -> CpuReservation + Send + use<>> {
+        let on_cpu = self.id() == DeviceId::Cpu;
+        on_cpu.then(|| CpuReservation::for_this_thread(self.0.host.thread_budget().clone()))
     }
 
     /// Threads that an operation may use now. The number never decides how work is cut.

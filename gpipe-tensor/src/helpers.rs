@@ -3,7 +3,8 @@
 //! Most operations follow one another within 65 microseconds. A thread that sleeps meanwhile costs its waker a system call for
 //! each operation, and wakes up when a short one is done; in a virtual machine, Linux may leave it for milliseconds on the
 //! processor of its waker (`placement.rs`). So a helper that has helped looks out for more work for some time before it sleeps,
-//! unless others want its processor. It does not yield meanwhile: another program would keep the processor for a slice of some
+//! unless others want its processor, or all threads are those of actions: then a worker that wakes up may find no other
+//! processor. It does not yield meanwhile: another program would keep the processor for a slice of some
 //! milliseconds, and work comes sooner.
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::fork_join::{self, Job};
+use crate::thread_budget::ThreadBudget;
 
 /// How long a helper looks out for more work: all but one of 500 pauses between two operations of a training step are
 /// shorter than 131 microseconds (GPTs of 6.5 million parameters, 512 and 1,024 tokens a micro-batch).
@@ -26,23 +28,35 @@ const SPINS: usize = 4;
 /// The helper threads of a host.
 pub(crate) struct Helpers {
     pool: rayon::ThreadPool,
-    mailboxes: Arc<[Mailbox]>,
+    shared: Arc<Shared>,
+}
+
+/// What the helpers of a host share.
+struct Shared {
+    mailboxes: Box<[Mailbox]>,
+    thread_budget: Arc<ThreadBudget>,
 }
 
 impl Helpers {
-    /// Starts `count` threads.
+    /// Starts `count` threads, which help those that have a share of `thread_budget`.
     ///
     /// # Errors
     /// If the system cannot start them.
-    pub fn start(count: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
+    pub fn start(
+        count: usize,
+        thread_budget: Arc<ThreadBudget>,
+    ) -> Result<Self, rayon::ThreadPoolBuildError> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(count)
             .thread_name(|i| format!("gpipe-compute-{i}"))
             .build()?;
         // It starts no more than a number of its own.
         let mailboxes = (0..pool.current_num_threads()).map(|_| Mailbox::default());
-        let mailboxes = mailboxes.collect();
-        Ok(Self { pool, mailboxes })
+        let shared = Arc::new(Shared {
+            mailboxes: mailboxes.collect(),
+            thread_budget,
+        });
+        Ok(Self { pool, shared })
     }
 
     /// The number of the calling thread among the helpers, if it is one.
@@ -54,18 +68,23 @@ impl Helpers {
     /// which wake up. See [`fork_join::run`].
     pub fn run(&self, work: &(dyn Fn() + Sync), helpers: usize) {
         fork_join::run(work, |job| {
-            let given = self.mailboxes.iter().filter(|mailbox| mailbox.give(job));
+            let given = self
+                .shared
+                .mailboxes
+                .iter()
+                .filter(|mailbox| mailbox.give(job));
             for _ in given.take(helpers).count()..helpers {
-                let (job, mailboxes) = (job.clone(), self.mailboxes.clone());
-                self.pool.spawn(move || help(job, &mailboxes));
+                let (job, shared) = (job.clone(), self.shared.clone());
+                self.pool.spawn(move || help(job, &shared));
             }
         });
     }
 }
 
 /// Helps with a job, and with those that follow soon.
-fn help(job: Arc<Job>, mailboxes: &[Mailbox]) {
-    let Some(own) = rayon::current_thread_index().and_then(|own| mailboxes.get(own)) else {
+fn help(job: Arc<Job>, shared: &Shared) {
+    let own = rayon::current_thread_index().and_then(|own| shared.mailboxes.get(own));
+    let Some(own) = own else {
         return;
     };
     // The mailbox is watched before the owner goes on: its next job comes at once.
@@ -74,7 +93,7 @@ fn help(job: Arc<Job>, mailboxes: &[Mailbox]) {
     if !help(job) {
         return;
     }
-    while let Some(job) = own.wait() {
+    while let Some(job) = own.wait(&shared.thread_budget) {
         if !help(job) {
             own.watch();
         }
@@ -116,7 +135,7 @@ impl Mailbox {
     }
 
     /// The next job for its helper, which watches; none if there was none for some time, or others want the processor.
-    fn wait(&self) -> Option<Arc<Job>> {
+    fn wait(&self, thread_budget: &ThreadBudget) -> Option<Arc<Job>> {
         let start = Instant::now();
         let mut last = start;
         loop {
@@ -127,7 +146,7 @@ impl Mailbox {
                 (0..SPINS).for_each(|_| std::hint::spin_loop());
             }
             let now = Instant::now();
-            if now - start > LOOKOUT || now - last > ALONE {
+            if thread_budget.is_full() || now - start > LOOKOUT || now - last > ALONE {
                 break;
             }
             last = now;
@@ -177,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_mailbox_is_for_helpers_that_look_out() {
-        let mailbox = Mailbox::default();
+        let (mailbox, budget) = (Mailbox::default(), ThreadBudget::new(2));
         assert_eq!(with_job(|job| mailbox.give(job)), (false, 1));
         // The helper may be late, or the system busy, and look away before there is a job.
         let mut rounds = 0..1000;
@@ -185,7 +204,7 @@ mod tests {
             thread::scope(|scope| {
                 let helper = scope.spawn(|| {
                     mailbox.watch();
-                    mailbox.wait().map(|job| job.help(|| {}))
+                    mailbox.wait(&budget).map(|job| job.help(|| {}))
                 });
                 let given = with_job(|job| {
                     while mailbox.state.load(Ordering::Acquire) == UNWATCHED
@@ -204,13 +223,13 @@ mod tests {
         });
         assert!(got.is_some());
         mailbox.watch();
-        assert!(mailbox.wait().is_none());
+        assert!(mailbox.wait(&budget).is_none());
         assert_eq!(with_job(|job| mailbox.give(job)), (false, 1));
     }
 
     #[test]
     fn helpers_join_soon_after_one_another_and_after_they_slept() {
-        let helpers = Helpers::start(3).expect("threads");
+        let helpers = Helpers::start(3, Arc::new(ThreadBudget::new(4))).expect("threads");
         for round in 0..if cfg!(miri) { 10 } else { 3000 } {
             if round % 500 == 0 {
                 thread::sleep(2 * LOOKOUT);

@@ -84,8 +84,9 @@ impl Host {
                 "{threads} threads are more than a host starts: use {most} or fewer"
             )));
         }
+        let thread_budget = Arc::new(ThreadBudget::new(threads));
         let start = |threads: usize| {
-            Helpers::start(threads - 1).map_err(|e| {
+            Helpers::start(threads - 1, thread_budget.clone()).map_err(|e| {
                 fail(format!(
                     "cannot start {threads} threads: {e}: use fewer, or raise the limit of threads (ulimit -u, or pids of the container)"
                 ))
@@ -93,7 +94,7 @@ impl Host {
         };
         let helpers = (threads > 1).then(|| start(threads)).transpose()?;
         Ok(Self(Arc::new(Shared {
-            thread_budget: Arc::new(ThreadBudget::new(threads)),
+            thread_budget,
             precision,
             instructions: InstructionSet::default(),
             helpers,

@@ -60,7 +60,7 @@ pub use nccl_channel::{ChannelEnd, NcclChannel};
 pub use precision::Precision;
 pub use shape::Shape;
 pub use tensor::Tensor;
-pub use thread_budget::CpuSlot;
+pub use thread_budget::{CpuReservation, CpuSlot};
 
 /// For tests alone: a host with GPUs that are emulated, as C++ for one shared library. See GPU.md. The C++
 /// around the kernels is in the repository, not in the published package: tests pass it in.

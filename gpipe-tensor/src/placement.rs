@@ -4,13 +4,14 @@
 //! takes an idle virtual processor for one that was preempted by its host (`available_idle_cpu` in
 //! `kernel/sched`), and leaves the thread on the processor of the one that woke it, to share it until
 //! the next balancing, up to 16 ms later. So a thread that begins to compute where another one computes
-//! moves to a processor where none does. Such a thread keeps the processors that it was allowed then: those of another
+//! moves to a processor where none does, and one that sleeps is sent to such a processor before it is woken: on that of its
+//! waker it would not even begin. Such a thread keeps the processors that it was allowed then: those of another
 //! `taskset` or a larger container are not used before the next start.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 /// Those of the machine, for the threads of this process.
 static PROCESSORS: Processors = Processors::new();
@@ -24,6 +25,45 @@ thread_local! {
 /// processor if a thread of this process computes on this one.
 pub(crate) fn begin() -> Computing {
     PROCESSORS.begin()
+}
+
+/// A thread that is about to sleep.
+pub(crate) struct Sleeper(Pid);
+
+impl Sleeper {
+    /// The calling thread.
+    pub fn this_thread() -> Self {
+        Self(gettid())
+    }
+
+    /// Keeps the thread to processors on which no thread computes, if it may run on such a one. `stays` says that the calling
+    /// thread goes on to compute where it is.
+    pub fn send(self, stays: bool) -> Option<Sent> {
+        let allowed = sched_getaffinity(Some(self.0)).ok()?;
+        let mut free = PROCESSORS.free(&allowed);
+        let here = sched_getcpu();
+        if stays && here < CpuSet::MAX_CPU {
+            free.unset(here);
+        }
+        let is_sent = free.count() > 0 && sched_setaffinity(Some(self.0), &free).is_ok();
+        is_sent.then_some(Sent {
+            thread: self.0,
+            allowed,
+        })
+    }
+}
+
+/// A thread that is kept to some processors until this is dropped.
+pub(crate) struct Sent {
+    thread: Pid,
+    allowed: CpuSet,
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        // A thread that has ended needs no processor.
+        let _ = sched_setaffinity(Some(self.thread), &self.allowed);
+    }
 }
 
 /// The number of computing threads on each processor.
@@ -57,17 +97,23 @@ impl Processors {
         &self.0[sched_getcpu() % CpuSet::MAX_CPU].0
     }
 
-    /// Moves the calling thread to a processor on which no thread computes, if it may run on such a one.
-    fn leave(&self) {
-        let Ok(allowed) = sched_getaffinity(None) else {
-            return;
-        };
+    /// The processors on which no thread computes, of these.
+    fn free(&self, allowed: &CpuSet) -> CpuSet {
         let mut free = CpuSet::new();
         for (processor, count) in self.0.iter().enumerate() {
             if allowed.is_set(processor) && count.0.load(Ordering::Relaxed) == 0 {
                 free.set(processor);
             }
         }
+        free
+    }
+
+    /// Moves the calling thread to a processor on which no thread computes, if it may run on such a one.
+    fn leave(&self) {
+        let Ok(allowed) = sched_getaffinity(None) else {
+            return;
+        };
+        let free = self.free(&allowed);
         // The system moves a thread at once from where it may not run; the second call allows all again.
         // Where a sandbox forbids the calls, the thread stays.
         if free.count() > 0 && sched_setaffinity(None, &free).is_ok() {
@@ -147,5 +193,37 @@ mod tests {
         end.send(()).unwrap();
         other.join().unwrap();
         assert_eq!(counts(&PROCESSORS, [first, second]), [0, 0]);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_sent_elsewhere_and_released() {
+        let (tell, told) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        let sleeping = thread::spawn(move || {
+            tell.send(Sleeper::this_thread()).unwrap();
+            // An error, once the test has ended.
+            let _ = ends.recv();
+        });
+        let sleeper = told.recv().unwrap().0;
+        let allowed = sched_getaffinity(Some(sleeper)).unwrap();
+        if allowed.count() < 2 {
+            return eprintln!("skipped: one processor");
+        }
+        // Other tests compute meanwhile, at times on all processors.
+        let mut sent = (0..100_000).filter_map(|_| {
+            thread::yield_now();
+            let here = sched_getcpu();
+            let sent = Sleeper(sleeper).send(true)?;
+            // The system may have moved this thread in between.
+            (here == sched_getcpu()).then_some((here, sent))
+        });
+        let (here, sent) = sent.next().expect("a free processor");
+        let kept_to = sched_getaffinity(Some(sleeper)).unwrap();
+        assert!(kept_to.count() > 0 && !kept_to.is_set(here));
+        drop(sent);
+        assert_eq!(sched_getaffinity(Some(sleeper)).unwrap(), allowed);
+        drop(end);
+        sleeping.join().unwrap();
+        assert!(Sleeper(sleeper).send(true).is_none());
     }
 }

@@ -1,15 +1,34 @@
 //! Shares the CPU thread budget among running actions.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+#[cfg(all(target_os = "linux", not(miri)))]
+use crate::placement::{Sent, Sleeper};
+
+thread_local! {
+    /// Whether this thread runs an action.
+    static HAS_SLOT: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The thread budget of a host, divided evenly among running actions.
 pub(crate) struct ThreadBudget {
     threads: usize,
-    /// The share of each running action, in order of start.
-    running: Mutex<Vec<Arc<AtomicUsize>>>,
+    actions: Mutex<Actions>,
+    /// Whether there are as many actions as threads, so that no operation has a helper.
+    is_full: AtomicBool,
     /// Notified when an action ends.
     freed: Condvar,
+}
+
+/// The actions that threads are shared among.
+#[derive(Default)]
+struct Actions {
+    /// The share of each running action, in order of start.
+    running: Vec<Arc<AtomicUsize>>,
+    /// The number of those to come, whose workers wake up.
+    reserved: usize,
 }
 
 impl ThreadBudget {
@@ -17,7 +36,8 @@ impl ThreadBudget {
     pub fn new(threads: usize) -> Self {
         Self {
             threads,
-            running: Mutex::default(),
+            actions: Mutex::default(),
+            is_full: AtomicBool::new(false),
             freed: Condvar::new(),
         }
     }
@@ -29,43 +49,63 @@ impl ThreadBudget {
 
     /// Starts an action: waits while as many actions run as there are threads.
     pub fn begin(self: &Arc<Self>, share: Arc<AtomicUsize>) -> CpuSlot {
-        let mut running = self.lock();
-        while running.len() >= self.threads {
-            let freed = self.freed.wait(running);
-            running = freed.unwrap_or_else(PoisonError::into_inner);
+        let mut actions = self.lock();
+        while actions.running.len() >= self.threads {
+            let freed = self.freed.wait(actions);
+            actions = freed.unwrap_or_else(PoisonError::into_inner);
         }
-        running.push(share.clone());
-        self.share_out(&running);
+        actions.running.push(share.clone());
+        self.share_out(&actions);
+        HAS_SLOT.set(true);
         CpuSlot {
             budget: Some(self.clone()),
             share,
         }
     }
 
+    /// Keeps a share for an action to come until the result is dropped.
+    fn reserve(self: Arc<Self>) -> ReservedShare {
+        let mut actions = self.lock();
+        actions.reserved += 1;
+        self.share_out(&actions);
+        drop(actions);
+        ReservedShare(self)
+    }
+
+    /// Whether no operation has a helper until an action ends.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
     fn end(&self, share: &Arc<AtomicUsize>) {
-        let mut running = self.lock();
+        let mut actions = self.lock();
+        let running = &mut actions.running;
         if let Some(place) = running.iter().position(|one| Arc::ptr_eq(one, share)) {
             running.remove(place);
         }
         // Outside of actions, operations of a handle may use all threads.
         share.store(self.threads, Ordering::Relaxed);
-        self.share_out(&running);
-        drop(running);
+        self.share_out(&actions);
+        drop(actions);
         self.freed.notify_one();
     }
 
     /// Recomputes all shares; the longest-running actions get the remainder. A running operation keeps
     /// its threads, and the next operation of its action uses the new share.
-    fn share_out(&self, running: &[Arc<AtomicUsize>]) {
-        for (place, share) in running.iter().enumerate() {
-            let more = usize::from(place < self.threads % running.len());
-            share.store(self.threads / running.len() + more, Ordering::Relaxed);
+    fn share_out(&self, actions: &Actions) {
+        let all = actions.running.len() + actions.reserved;
+        self.is_full.store(all >= self.threads, Ordering::Relaxed);
+        for (place, share) in actions.running.iter().enumerate() {
+            let more = usize::from(place < self.threads % all);
+            // An action with a reservation counts twice while it begins.
+            let own = (self.threads / all + more).max(1);
+            share.store(own, Ordering::Relaxed);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<AtomicUsize>>> {
+    fn lock(&self) -> MutexGuard<'_, Actions> {
         // Nothing panics while the lock is held.
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.actions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,7 +137,40 @@ impl Drop for CpuSlot {
     fn drop(&mut self) {
         if let Some(budget) = &self.budget {
             budget.end(&self.share);
+            HAS_SLOT.set(false);
         }
+    }
+}
+
+/// A reservation of a [`CpuSlot`] for a thread that wakes up: see [`Device::cpu_reservation`](crate::Device::cpu_reservation).
+#[must_use]
+pub struct CpuReservation {
+    _share: ReservedShare,
+    #[cfg(all(target_os = "linux", not(miri)))]
+    _sent: Option<Sent>,
+}
+
+impl CpuReservation {
+    /// What another thread calls before it wakes the calling one.
+    pub(crate) fn for_this_thread(budget: Arc<ThreadBudget>) -> impl FnOnce() -> Self + Send {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        let sleeper = Sleeper::this_thread();
+        move || Self {
+            _share: budget.reserve(),
+            #[cfg(all(target_os = "linux", not(miri)))]
+            _sent: sleeper.send(HAS_SLOT.get()),
+        }
+    }
+}
+
+/// A share that is kept for an action to come.
+struct ReservedShare(Arc<ThreadBudget>);
+
+impl Drop for ReservedShare {
+    fn drop(&mut self) {
+        let mut actions = self.0.lock();
+        actions.reserved -= 1;
+        self.0.share_out(&actions);
     }
 }
 
@@ -111,6 +184,24 @@ mod tests {
 
     fn begin(budget: &Arc<ThreadBudget>) -> CpuSlot {
         budget.begin(Arc::default())
+    }
+
+    #[test]
+    fn a_reserved_share_is_not_used_by_others() {
+        let budget = Arc::new(ThreadBudget::new(3));
+        let first = begin(&budget);
+        assert_eq!((first.share(), budget.is_full()), (3, false));
+        let reserved = budget.clone().reserve();
+        assert_eq!((first.share(), budget.is_full()), (2, false));
+        let more = [0; 3].map(|_| budget.clone().reserve());
+        assert_eq!((first.share(), budget.is_full()), (1, true));
+        // Reservations make no action wait.
+        let others = [begin(&budget), begin(&budget)];
+        assert_eq!(others.each_ref().map(CpuSlot::share), [1, 1]);
+        drop((more, others));
+        assert_eq!((first.share(), budget.is_full()), (2, false));
+        drop(reserved);
+        assert_eq!(first.share(), 3);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::PoisonError;
 
+use crate::executor::stage::{Reservation, Reserve};
 use crate::executor::sync::{Condvar, Mutex, MutexGuard};
 use crate::schedule::transfer::Transfer;
 
@@ -16,15 +17,25 @@ pub(crate) struct Mailbox<F> {
 pub(crate) struct State<F> {
     pub epoch: u64,
     pub micro_batches: usize,
-    /// Each with the time of its arrival.
-    pub flows: Vec<Option<(F, f64)>>,
+    pub flows: Vec<Option<Arrived<F>>>,
     /// The flow for which the worker sleeps.
     pub wanted: Option<usize>,
+    /// Makes its reservation before it wakes up.
+    pub reserve: Option<Reserve>,
     /// The flow for which it slept when the run ended.
     pub missed: Option<Transfer>,
     pub stopped: bool,
     /// A worker has ended.
     pub closed: bool,
+}
+
+/// A flow in a mailbox.
+pub(crate) struct Arrived<F> {
+    pub flow: F,
+    /// The time of its arrival.
+    pub time: f64,
+    /// What was reserved for the worker that it wakes.
+    pub reservation: Option<Reservation>,
 }
 
 impl<F> Mailbox<F> {
@@ -37,6 +48,7 @@ impl<F> Mailbox<F> {
                 micro_batches: 0,
                 flows: Vec::new(),
                 wanted: None,
+                reserve: None,
                 missed: None,
                 stopped: false,
                 closed: false,

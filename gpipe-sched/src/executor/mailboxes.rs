@@ -8,7 +8,8 @@ use std::sync::PoisonError;
 
 use crate::executor::clock::Clock;
 use crate::executor::far::Far;
-use crate::executor::mailbox::{Mailbox, State};
+use crate::executor::mailbox::{Arrived, Mailbox, State};
+use crate::executor::stage::Reserve;
 use crate::executor::sync::{Mutex, MutexGuard, thread};
 use crate::executor::tag::Tag;
 use crate::executor::wire::{Reader, Route};
@@ -117,13 +118,25 @@ impl<F> Mailboxes<F> {
 
     fn put(&self, tag: Tag, flow: F, now: f64) -> Result<(), Refusal> {
         let mailbox = self.mailbox(tag)?;
+        // Before the flow is there: its worker may look for it at any time. Not under the lock.
+        let reserve = {
+            let mut state = mailbox.lock();
+            let index = self.index(tag, &state)?;
+            let is_wanted = state.wanted == Some(index);
+            state.reserve.take_if(|_| is_wanted)
+        };
+        let reservation = reserve.map(|reserve| reserve());
         let mut state = mailbox.lock();
         let index = self.index(tag, &state)?;
         let place = state.flows.get_mut(index).ok_or(Refusal::Unknown)?;
         if place.is_some() {
             return Err(Refusal::Twice);
         }
-        *place = Some((flow, now));
+        *place = Some(Arrived {
+            flow,
+            time: now,
+            reservation,
+        });
         let wakes = state.wanted == Some(index);
         drop(state);
         if wakes {
@@ -132,13 +145,24 @@ impl<F> Mailboxes<F> {
         Ok(())
     }
 
-    /// Takes a flow, with the time of its arrival; waits until it arrives or the step is stopped.
-    pub fn recv(&self, tag: Tag) -> Result<(F, f64), Refusal> {
+    /// Takes a flow; waits until it arrives or the step is stopped. `reserve` is called before the worker sleeps.
+    pub fn recv(
+        &self,
+        tag: Tag,
+        reserve: impl FnOnce() -> Option<Reserve>,
+    ) -> Result<Arrived<F>, Refusal> {
         let mailbox = self.mailbox(tag)?;
         let mut yields = 0;
+        let mut reserve = Some(reserve);
         let mut state = mailbox.lock();
         loop {
             if state.stopped || state.closed {
+                // A flow may have arrived too, with a reservation that must not outlive the step.
+                let index = self.index(tag, &state).ok();
+                let place = index.and_then(|index| state.flows.get_mut(index));
+                let arrived = place.and_then(Option::take);
+                drop(state);
+                drop(arrived);
                 return Err(Refusal::Stopped);
             }
             let index = self.index(tag, &state)?;
@@ -150,6 +174,13 @@ impl<F> Mailboxes<F> {
                 drop(state);
                 thread::yield_now();
                 state = mailbox.lock();
+                continue;
+            }
+            if let Some(reserve) = reserve.take() {
+                drop(state);
+                let reserve = reserve();
+                state = mailbox.lock();
+                state.reserve = reserve;
                 continue;
             }
             state.wanted = Some(index);
@@ -293,6 +324,10 @@ impl<F: Send> Arrivals for Mailboxes<F> {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
     use super::*;
 
     fn tag(epoch: u64, stage: usize, micro_batch: usize) -> Tag {
@@ -307,6 +342,12 @@ mod tests {
         mailboxes
     }
 
+    /// Receives a flow without a reservation.
+    fn take<F>(mailboxes: &Mailboxes<F>, tag: Tag) -> Result<(F, f64), Refusal> {
+        let arrived = mailboxes.recv(tag, || None)?;
+        Ok((arrived.flow, arrived.time))
+    }
+
     #[test]
     fn flows_are_taken_by_name_in_any_order() {
         let mailboxes = mailboxes();
@@ -317,7 +358,7 @@ mod tests {
         ] {
             assert_eq!(mailboxes.send(tag, flow, now), Ok(()));
         }
-        let taken = [tag(1, 1, 2), tag(1, 1, 0), tag(1, 2, 0)].map(|tag| mailboxes.recv(tag));
+        let taken = [tag(1, 1, 2), tag(1, 1, 0), tag(1, 2, 0)].map(|tag| take(&mailboxes, tag));
         assert_eq!(taken, [Ok(("c", 3.0)), Ok(("a", 1.0)), Ok(("b", 2.0))]);
     }
 
@@ -327,10 +368,10 @@ mod tests {
         assert_eq!(mailboxes.send(tag(1, 1, 0), "a", 0.0), Ok(()));
         assert_eq!(mailboxes.send(tag(1, 1, 0), "b", 0.0), Err(Refusal::Twice));
         assert!(mailboxes.holds(tag(1, 1, 0)) && !mailboxes.holds(tag(1, 1, 1)));
-        assert_eq!(mailboxes.recv(tag(1, 1, 0)), Ok(("a", 0.0)));
+        assert_eq!(take(&mailboxes, tag(1, 1, 0)), Ok(("a", 0.0)));
         for wrong in [tag(1, 3, 0), tag(1, 0, 3), tag(1, 0, usize::MAX)] {
             assert_eq!(mailboxes.send(wrong, "a", 0.0), Err(Refusal::Unknown));
-            assert_eq!(mailboxes.recv(wrong), Err(Refusal::Unknown));
+            assert_eq!(take(&mailboxes, wrong), Err(Refusal::Unknown));
             assert!(!mailboxes.holds(wrong));
         }
     }
@@ -346,19 +387,63 @@ mod tests {
         );
         mailboxes.stop(1);
         assert_eq!(mailboxes.send(tag(2, 1, 0), "new", 0.0), Ok(()));
-        assert_eq!(mailboxes.recv(tag(2, 1, 0)), Ok(("new", 0.0)));
+        assert_eq!(take(&mailboxes, tag(2, 1, 0)), Ok(("new", 0.0)));
+    }
+
+    /// Counts as one as long as it lives.
+    struct Counted(Arc<AtomicUsize>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_worker_that_sleeps_is_woken_with_a_reservation() {
+        for stops in [false, true] {
+            let mailboxes = mailboxes();
+            let reserved = Arc::new(AtomicUsize::new(0));
+            let reserve = || -> Option<Reserve> {
+                let reserved = reserved.clone();
+                Some(Box::new(move || {
+                    reserved.fetch_add(1, Ordering::Relaxed);
+                    Box::new(Counted(reserved))
+                }))
+            };
+            thread::scope(|scope| {
+                let worker = scope.spawn(|| mailboxes.recv(tag(1, 1, 0), reserve));
+                let sleeps = || mailboxes.mailboxes[1].lock().wanted.is_some();
+                while !sleeps() {
+                    thread::yield_now();
+                }
+                // Of another flow, the worker hears nothing.
+                assert_eq!(mailboxes.send(tag(1, 1, 1), "b", 0.0), Ok(()));
+                assert_eq!(reserved.load(Ordering::Relaxed), 0);
+                mailboxes.mailboxes[1].lock().stopped = stops;
+                assert_eq!(mailboxes.send(tag(1, 1, 0), "a", 0.0), Ok(()));
+                let arrived = worker.join().expect("it does not panic");
+                let held = arrived.as_ref().map(|a| (a.flow, a.reservation.is_some()));
+                match stops {
+                    false => assert_eq!(held, Ok(("a", true))),
+                    true => assert_eq!(held, Err(&Refusal::Stopped)),
+                }
+                assert_eq!(reserved.load(Ordering::Relaxed), usize::from(!stops));
+            });
+            assert_eq!(reserved.load(Ordering::Relaxed), 0);
+        }
     }
 
     #[test]
     fn a_stop_is_for_one_step_and_a_close_for_all() {
         let mailboxes = mailboxes();
         mailboxes.stop(1);
-        assert_eq!(mailboxes.recv(tag(1, 0, 0)), Err(Refusal::Stopped));
+        assert_eq!(take(&mailboxes, tag(1, 0, 0)), Err(Refusal::Stopped));
         mailboxes.open(2, 3, Clock::start());
         assert_eq!(mailboxes.send(tag(2, 0, 0), "a", 0.0), Ok(()));
-        assert_eq!(mailboxes.recv(tag(2, 0, 0)), Ok(("a", 0.0)));
+        assert_eq!(take(&mailboxes, tag(2, 0, 0)), Ok(("a", 0.0)));
         mailboxes.close();
         mailboxes.open(3, 3, Clock::start());
-        assert_eq!(mailboxes.recv(tag(3, 0, 0)), Err(Refusal::Stopped));
+        assert_eq!(take(&mailboxes, tag(3, 0, 0)), Err(Refusal::Stopped));
     }
 }

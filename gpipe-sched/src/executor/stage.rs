@@ -42,6 +42,12 @@ pub struct Ran {
     pub end: f64,
 }
 
+/// Reserves a resource: see [`Stage::reserve`].
+pub type Reserve = Box<dyn FnOnce() -> Reservation + Send>;
+
+/// Holds a resource until it is dropped: see [`Stage::reserve`].
+pub type Reservation = Box<dyn Send>;
+
 /// A part of a model on one device. It lives on the thread of its worker and need not be `Send`. A
 /// stage that only infers implements [`InferenceStage`](crate::InferenceStage) instead.
 pub trait Stage {
@@ -61,6 +67,15 @@ pub trait Stage {
     /// a guard that holds it until the end of the action (and of the loss, if that follows). The
     /// wait counts as idle time: the action's span starts after it.
     fn enter(&self) -> impl Sized + use<Self> {}
+
+    /// What reserves that resource for the calling worker, which is about to sleep until a flow arrives.
+    ///
+    /// The thread that brings the flow makes the reservation and then wakes the worker, which drops it
+    /// when it has [entered](Self::enter). Until then, milliseconds on a busy machine, others would
+    /// take what it wakes up for. Making a reservation must neither block nor panic.
+    fn reserve(&self) -> Option<Reserve> {
+        None
+    }
 
     /// The outputs of a micro-batch. If it trains, the stage keeps what its backward pass needs.
     ///

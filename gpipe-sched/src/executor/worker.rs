@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::executor::clock::Clock;
 use crate::executor::failure::{PipelineError, Place, catch, guard};
 use crate::executor::loss_stage::LossStage;
+use crate::executor::mailbox::Arrived;
 use crate::executor::mailboxes::{Mailboxes, Refusal};
 use crate::executor::part::Part;
-use crate::executor::stage::{MicroBatch, Ran, Stage};
+use crate::executor::stage::{MicroBatch, Ran, Reservation, Stage};
 use crate::executor::tag::Tag;
 use crate::executor::watchdog::Progress;
 use crate::schedule::action::{Action, Op};
@@ -88,16 +89,24 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
         let mut free = 0.0;
         for (position, &action) in lane.iter().enumerate() {
             context.progress.reach(self.device, position);
-            let (flow, arrived) = match action.receives() {
+            let (flow, arrived, reservation) = match action.receives() {
                 Some(transfer) => {
-                    let (flow, arrived) = self.recv(context, transfer)?;
-                    (Some(flow), arrived)
+                    let arrived = self.recv(context, transfer, action.stage)?;
+                    (Some(arrived.flow), arrived.time, arrived.reservation)
                 }
-                None => (None, free),
+                None => (None, free, None),
             };
             context.progress.enter(self.device, position);
             let slot = self.slot(action.stage);
-            let turn = || self.turn(context, action, flow, targets, &mut held[slot].1);
+            let turn = || {
+                self.turn(
+                    context,
+                    action,
+                    (flow, reservation),
+                    targets,
+                    &mut held[slot].1,
+                )
+            };
             let (start, end) = catch(Place::Action(action), turn)??;
             spans.push(Span {
                 device: self.device,
@@ -142,12 +151,13 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
         &mut self,
         context: &StepContext,
         action: Action,
-        flow: Option<S::Flow>,
+        (flow, reservation): (Option<S::Flow>, Option<Reservation>),
         targets: &mut [Option<T::Target>],
         held: &mut Vec<Held>,
     ) -> Result<(f64, f64), Stop> {
         let slot = self.slot(action.stage);
         let entered = self.stages[slot].1.enter();
+        drop(reservation);
         let start = context.clock.seconds();
         let flow = self.act(context, action, flow)?;
         let flow = self.loss(context, action, flow, targets)?;
@@ -239,13 +249,19 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
     }
 
     /// A flow, with the time of its arrival.
-    fn recv(&self, context: &StepContext, transfer: Transfer) -> Result<(S::Flow, f64), Stop> {
+    fn recv(
+        &self,
+        context: &StepContext,
+        transfer: Transfer,
+        stage: usize,
+    ) -> Result<Arrived<S::Flow>, Stop> {
+        let stage = &self.stages[self.slot(stage)].1;
         let tag = Tag {
             epoch: context.epoch,
             transfer,
         };
         self.mailboxes
-            .recv(tag)
+            .recv(tag, || stage.reserve())
             .map_err(|refusal| stop(transfer, &refusal))
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use gpipe_layers::{Layer, PassContext, Saved};
-use gpipe_sched::{Action, Direction, Held, MicroBatch, Op, Ran, Stage};
+use gpipe_sched::{Action, Direction, Held, MicroBatch, Op, Ran, Reserve, Stage};
 use gpipe_tensor::{DeviceId, Tensors, ops};
 
 use super::LayerStage;
@@ -178,6 +178,11 @@ impl Stage for LayerStage {
 
     fn enter(&self) -> impl Sized + use<> {
         self.device.cpu_slot()
+    }
+
+    fn reserve(&self) -> Option<Reserve> {
+        let reserve = self.device.cpu_reservation()?;
+        Some(Box::new(move || Box::new(reserve())))
     }
 
     fn leave(&mut self) -> Result<()> {
