@@ -125,9 +125,10 @@ impl<F> Mailboxes<F> {
             let is_wanted = state.wanted == Some(index);
             state.reserve.take_if(|_| is_wanted)
         };
-        let reservation = reserve.map(|reserve| reserve());
+        let mut reservation = reserve.map(|reserve| reserve());
         let mut state = mailbox.lock();
         let index = self.index(tag, &state)?;
+        let wakes = state.wanted == Some(index);
         let place = state.flows.get_mut(index).ok_or(Refusal::Unknown)?;
         if place.is_some() {
             return Err(Refusal::Twice);
@@ -135,9 +136,9 @@ impl<F> Mailboxes<F> {
         *place = Some(Arrived {
             flow,
             time: now,
-            reservation,
+            // A worker that was told to stop meanwhile would not take it.
+            reservation: reservation.take_if(|_| wakes),
         });
-        let wakes = state.wanted == Some(index);
         drop(state);
         if wakes {
             mailbox.arrived.notify_one();
