@@ -18,6 +18,9 @@ use crate::signals;
 /// What the first signal is answered with; the step may take long.
 const STOPPING: &str =
     "finishing this step, then saving: another Ctrl-C or SIGTERM quits at once, without saving";
+/// The same in a run without checkpoints.
+const STOPPING_UNSAVED: &str =
+    "finishing this step, not saved, as run.keep is 0: another Ctrl-C or SIGTERM quits at once";
 
 /// Trains a new run or resumes one.
 pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
@@ -58,9 +61,13 @@ pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
     if let Some(warning) = ranks::pinned(start.config.pipeline.threads.get()) {
         warn(&warning);
     }
+    let stopping = match start.config.run.keep.get() {
+        0 => STOPPING_UNSAVED,
+        _ => STOPPING,
+    };
     let run = PreparedRun::new(start, options)?;
     let mut console = Console::new(output, steps)?;
-    signals::install(console.later(STOPPING)).map_err(Fail::run)?;
+    signals::install(console.later(stopping)).map_err(Fail::run)?;
     match run.train(&mut console, || signals::stop().load(Ordering::Relaxed))? {
         RunEnd::Stopped(_) => Err(Fail::Stopped),
         _ => Ok(()),
