@@ -146,7 +146,8 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
         self.stages.partition_point(|(index, _)| *index < stage)
     }
 
-    /// Runs one action on a flow that has arrived, and sends its result: the times at which it starts and ends.
+    /// Runs one action on a flow that has arrived, with what was reserved for it, and sends its result: the times at which it
+    /// starts and ends.
     fn turn(
         &mut self,
         context: &StepContext,
