@@ -60,14 +60,14 @@ impl Host {
     /// Like [`new`](Self::new), with matrix products of this precision.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and [`Error::Argument`] for bf16 on a processor that has no unit for it, where it
+    /// As [`new`](Self::new), and [`Error::Argument`] for bf16 on a processor that has no fast unit for it, where it
     /// would only be slower.
     pub fn with(threads: usize, precision: Precision) -> Result<Self> {
         if !precision.is_available() {
             return Err(Error::Argument {
                 op: "bf16",
                 message:
-                    "this processor has no unit for it (AVX512-BF16, or AMX on Linux): use f32"
+                    "this processor has no fast unit for it (AMX on Linux, or AMD's AVX512-BF16): use f32"
                         .into(),
             });
         }
@@ -128,14 +128,14 @@ impl Host {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for a host of [`Precision::Bf16`] and a level without a unit for it, and if a device of
+    /// [`Error::Argument`] for a host of [`Precision::Bf16`] and a level without a fast unit for it, and if a device of
     /// this host is already open.
     pub fn with_instruction_set(mut self, instructions: InstructionSet) -> Result<Self> {
         if !self.precision().is_available_with(instructions) {
             return Err(Error::Argument {
                 op: "bf16",
                 message: format!(
-                    "the instruction set `{instructions}` has no unit for it: use f32, or `best`"
+                    "the instruction set `{instructions}` has no fast unit for it: use f32, or `best`"
                 ),
             });
         }

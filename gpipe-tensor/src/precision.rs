@@ -19,15 +19,15 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Whether this processor supports products of this precision: `Single` always, `Bf16` where it has AVX512-BF16, or
-    /// AMX (on Linux).
+    /// Whether this processor supports products of this precision: `Single` always, `Bf16` where that is faster, by AMX (on
+    /// Linux), or by AVX512-BF16 (not on Intel's processors with AMX, whose vectors take longer for it).
     pub fn is_available(self) -> bool {
         self.is_available_with(InstructionSet::Best)
     }
 
     /// Whether products of this precision are supported on this processor within `instructions`.
     pub fn is_available_with(self, instructions: InstructionSet) -> bool {
-        self == Self::Single || instructions.multiplies_bf16()
+        self == Self::Single || instructions.is_faster_in_bf16()
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
                 .err()
                 .unwrap()
                 .to_string(),
-            "bf16: the instruction set `avx2` has no unit for it: use f32, or `best`"
+            "bf16: the instruction set `avx2` has no fast unit for it: use f32, or `best`"
         );
     }
 }

@@ -112,6 +112,8 @@ xflags::xflags! {
             optional --milliseconds n: u32
             /// Model of training and ranks (bench-a, bench-b or bench-tiny) or plan; bench-a or gpt-mini if not given.
             optional --model name: String
+            /// Precision of training, f32 or bf16, for both programs; f32 if not given.
+            optional --dtype name: String
             /// Threads in all; 2 if not given, 1 and then 2 for images.
             optional --threads n: usize
             /// Numbers of stages, as 1,2,4.

@@ -206,7 +206,7 @@ pub struct Settings {
     pub watchdog: Option<String>,
     /// Precision: f32, or bf16 with 8 bits. On GPUs, bf16 applies to parameters and activations, with
     /// a master copy of the parameters and all sums in f32; on CPUs with
-    /// AVX512-BF16 or AMX, to large matrix products only [default: f32]
+    /// AMX or AMD's AVX512-BF16, to large matrix products only [default: f32]
     #[arg(long, value_name = "NAME", help_heading = "Run")]
     pub dtype: Option<String>,
     /// Use TF32 (11 bits) for f32 matrix products on CUDA devices: faster, less exact

@@ -116,8 +116,7 @@ fn bf16_has_its_own_bits_which_no_pipeline_changes() {
     let output = run("verify", &["--stages", "3", "--dtype", "bf16"]);
     if !Precision::Bf16.is_available() {
         assert_eq!(output.status.code(), Some(2));
-        let mend =
-            "bf16: this processor has no unit for it (AVX512-BF16, or AMX on Linux): use f32";
+        let mend = "bf16: this processor has no fast unit for it (AMX on Linux, or AMD's AVX512-BF16): use f32";
         assert!(stderr(&output).contains(mend), "{}", stderr(&output));
         return;
     }

@@ -6,9 +6,10 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 /// What a line must agree in to be of the same thing.
-const KEYS: [&str; 7] = [
+const KEYS: [&str; 8] = [
     "family",
     "model",
+    "dtype",
     "threads",
     "stages",
     "micro_batches",
@@ -83,7 +84,7 @@ mod tests {
 
     fn line(stages: u64, median: f64, spread: f64) -> Value {
         json!({
-            "kind": "bench", "family": "training", "model": "bench-a", "threads": 2,
+            "kind": "bench", "family": "training", "model": "bench-a", "dtype": "f32", "threads": 2,
             "stages": stages, "micro_batches": 1, "schedule": "gpipe", "remat": "keep",
             "median_seconds": median, "spread": spread,
         })
@@ -97,8 +98,8 @@ mod tests {
         let told = slower(&before, &[line(1, 1.06, 0.0), line(2, 1.21, 0.0)]).unwrap();
         assert_eq!(
             told[0],
-            "training, bench-a, threads 2, stages 1, micro_batches 1, gpipe, keep: 1060.0 ms a step, \
-             1000.0 ms before"
+            "training, bench-a, f32, threads 2, stages 1, micro_batches 1, gpipe, keep: 1060.0 ms a \
+             step, 1000.0 ms before"
         );
         assert_eq!(told.len(), 2);
         assert!(slower(&before, &[line(1, 0.5, 0.0)]).unwrap().is_empty());

@@ -151,6 +151,7 @@ mod tests {
 
     fn bench_flags() -> Bench {
         Bench {
+            dtype: None,
             family: Vec::new(),
             json: false,
             model: None,

@@ -17,15 +17,17 @@ pub struct Peer<'a> {
     script: PathBuf,
     python: &'a Path,
     model: &'a str,
+    dtype: &'a str,
 }
 
 impl<'a> Peer<'a> {
-    /// The script in this source tree, on the model of this name.
-    pub fn new(root: &Path, python: &'a Path, model: &'a str) -> Self {
+    /// The script in this source tree, on the model of this name, in f32 or bf16.
+    pub fn new(root: &Path, python: &'a Path, model: &'a str, dtype: &'a str) -> Self {
         Self {
             script: root.join(SCRIPT),
             python,
             model,
+            dtype,
         }
     }
 
@@ -134,11 +136,12 @@ impl<'a> Peer<'a> {
             script,
             python,
             model,
+            dtype,
         } = self;
         let steps = steps.to_string();
         let command = cmd!(
             shell,
-            "{python} {script} {mode} --model {model} --steps {steps} {arguments...}"
+            "{python} {script} {mode} --model {model} --dtype {dtype} --steps {steps} {arguments...}"
         );
         let command = command.quiet();
         let (output, others) = calm::measure(|| Ok(command.read()?))?;

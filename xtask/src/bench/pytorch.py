@@ -8,6 +8,7 @@
 `replicated` DistributedDataParallel, both over gloo on this host; `--threads` are those of each process. Prints one
 JSON line, and where pipelined one for each number of micro-batches: of the steps after two that warm up the median of
 the time and the least processor time of all processes together, in milliseconds; and the losses of the last process.
+`--dtype bf16` is autocast: parameters stay f32, PyTorch chooses what is computed in bf16.
 """
 
 import argparse
@@ -93,6 +94,16 @@ def data_of(name):
     return data[:, :-1], data[:, 1:]
 
 
+def in_precision(function, arguments):
+    """The function under autocast where bf16 is asked for."""
+
+    def run(*inputs):
+        with torch.autocast("cpu", torch.bfloat16, enabled=arguments.dtype == "bf16"):
+            return function(*inputs)
+
+    return run
+
+
 def loss_of(logits, targets):
     return functional.cross_entropy(logits.reshape(-1, VOCABULARY), targets.reshape(-1))
 
@@ -124,7 +135,8 @@ def measure(step, arguments, **more):
 
 def whole(rank, arguments):
     """Every process has the whole model and its share of the batch."""
-    model = layers_of(arguments.model)
+    model, loss_in = layers_of(arguments.model), in_precision(loss_of, arguments)
+    model.forward = in_precision(model.forward, arguments)
     if arguments.processes > 1:
         model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = adamw(model, fused=True if arguments.mode == "replicated" else None)
@@ -132,7 +144,7 @@ def whole(rank, arguments):
 
     def step():
         optimizer.zero_grad()
-        loss = loss_of(model(inputs), targets)
+        loss = loss_in(model(inputs), targets)
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -149,8 +161,9 @@ def pipelined(rank, arguments):
         model = layers_of(arguments.model, rank, arguments.processes)
         optimizer = adamw(model, fused=None)
         run = Checkpointed(model) if arguments.checkpoint == "always" else model
+        run.forward = in_precision(run.forward, arguments)
         stage = PipelineStage(run, rank, arguments.processes, torch.device("cpu"))
-        schedule = SCHEDULES[arguments.schedule](stage, micro_batches, loss_fn=loss_of)
+        schedule = SCHEDULES[arguments.schedule](stage, micro_batches, loss_fn=in_precision(loss_of, arguments))
 
         def step():
             losses = []
@@ -177,6 +190,7 @@ def train(rank, arguments, meeting):
 def main():
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--model", default="bench-a", choices=MODELS)
+    common.add_argument("--dtype", default="f32", choices=["f32", "bf16"])
     common.add_argument("--threads", type=int, default=1)
     common.add_argument("--steps", type=int, default=6)
     parser = argparse.ArgumentParser()

@@ -11,6 +11,7 @@ use super::table::table;
 /// All that was measured of a model.
 pub struct Report<'a> {
     pub model: &'a Model,
+    pub dtype: &'a str,
     pub threads: usize,
     pub peak: Peak,
     pub measured: Vec<Measured<'a>>,
@@ -72,6 +73,7 @@ impl Report<'_> {
             "kind": "bench",
             "family": "training",
             "model": self.model.name,
+            "dtype": self.dtype,
             "threads": self.threads,
             "stages": configuration.stages,
             "micro_batches": configuration.micro_batches,
@@ -100,10 +102,11 @@ impl Report<'_> {
     pub fn drawn(&self, markdown: bool) -> String {
         let gap = if markdown { "\n" } else { "" };
         let mut text = format!(
-            "{} with {} threads; spread is that of the middle half, MB the process's peak;\n\
+            "{} in {} with {} threads; spread is that of the middle half, MB the process's peak;\n\
              ratio: median of the rounds [its interval of 90 %]\n\
              at most {}; shares of both are of the model's FLOPs / of those executed\n{gap}{}",
             self.model.name,
+            self.dtype,
             self.threads,
             self.peak.named(),
             table(&self.rows(), markdown)
@@ -310,6 +313,7 @@ mod tests {
     fn report<'a>(measured: Vec<Measured<'a>>, single: Option<f64>) -> Report<'a> {
         Report {
             model: &MODELS[1],
+            dtype: "f32",
             threads: 2,
             peak: Peak {
                 fused: 2e11,

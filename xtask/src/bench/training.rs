@@ -27,6 +27,11 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     let model = model.with_context(|| {
         format!("no model {name} to measure: use bench-a, bench-b or bench-tiny")
     })?;
+    let dtype = flags.dtype.as_deref().unwrap_or("f32");
+    anyhow::ensure!(
+        matches!(dtype, "f32" | "bf16"),
+        "no precision {dtype} to measure: use f32 or bf16"
+    );
     let threads = flags.threads.unwrap_or(2);
     let rounds = flags.rounds.unwrap_or(3);
     let steps = flags.steps.unwrap_or(6);
@@ -37,7 +42,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     let configurations = configurations(flags)?;
     let python = flags.python.as_deref();
     let python = python.filter(|python| turns::has_modules(shell, python, &["torch"], "training"));
-    let peer = python.map(|python| Peer::new(root, python, model.name));
+    let peer = python.map(|python| Peer::new(root, python, model.name, dtype));
     if peer.is_some() {
         let uneven = configurations
             .iter()
@@ -58,7 +63,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
             let train = || -> anyhow::Result<Vec<Run>> {
                 let run = |configuration: &Configuration| {
                     eprintln!("round {round} of {rounds}: {configuration}");
-                    let arguments = arguments(model.name, configuration, threads);
+                    let arguments = arguments(model.name, dtype, configuration, threads);
                     runs::train(shell, &arguments, steps)
                 };
                 alike.iter().map(run).collect()
@@ -112,6 +117,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     });
     let report = Report {
         model,
+        dtype,
         threads,
         peak,
         measured: measured.collect::<anyhow::Result<_>>()?,
@@ -172,7 +178,12 @@ impl Theirs {
 }
 
 /// The flags of a configuration.
-fn arguments(model: &str, configuration: &Configuration, threads: usize) -> Vec<String> {
+fn arguments(
+    model: &str,
+    dtype: &str,
+    configuration: &Configuration,
+    threads: usize,
+) -> Vec<String> {
     let Configuration {
         stages,
         micro_batches,
@@ -183,6 +194,7 @@ fn arguments(model: &str, configuration: &Configuration, threads: usize) -> Vec<
         [*stages, *micro_batches, threads].map(|n| n.to_string());
     let flags = [
         ("--model", model),
+        ("--dtype", dtype),
         ("--stages", &stages),
         ("--micro-batches", &micro_batches),
         ("--schedule", schedule),
@@ -221,8 +233,8 @@ mod tests {
     #[test]
     fn configurations_become_flags() {
         assert_eq!(
-            arguments("bench-a", &way(2, 4), 3).join(" "),
-            "--model bench-a --stages 2 --micro-batches 4 --schedule gpipe --remat keep --threads 3"
+            arguments("bench-a", "bf16", &way(2, 4), 3).join(" "),
+            "--model bench-a --dtype bf16 --stages 2 --micro-batches 4 --schedule gpipe --remat keep --threads 3"
         );
     }
 

@@ -23,7 +23,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench, launchers: &[&str]) -> any
         return Ok(());
     }
     let model = flags.model.as_deref().unwrap_or("bench-a");
-    let peer = Peer::new(root, &python, model);
+    let peer = Peer::new(root, &python, model, "f32");
     let torch = |processes: usize| -> anyhow::Result<(f64, Others)> {
         let run = peer.replicated(shell, processes, steps)?;
         Ok((Took::wall_of(&run)?, run.others))

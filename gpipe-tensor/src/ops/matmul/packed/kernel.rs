@@ -47,7 +47,7 @@ impl<S: Simd> Multiply for S {
     }
 }
 
-/// Pairs of bf16 (AVX512-BF16), at twice the rate of floats. Numbers below the smallest normal float count as zero.
+/// Pairs of bf16 (AVX512-BF16), at twice the rate of floats on AMD's processors. Numbers below the smallest normal float count as zero.
 #[derive(Clone, Copy)]
 pub(super) struct Bf16Pairs(V4);
 

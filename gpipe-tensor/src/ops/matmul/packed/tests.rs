@@ -14,16 +14,22 @@ const SIZES: [(usize, usize, usize); 6] = [
     (7, 17, 3),
 ];
 
+/// AVX-512 where a host may have products by pairs of bf16.
+fn with_pairs() -> Option<V4> {
+    let has_pairs = |&simd: &V4| Bf16Pairs::new(simd).is_some() && Precision::Bf16.is_available();
+    V4::try_new().filter(has_pairs)
+}
+
 /// All instructions that this processor has, and the precisions of their factors; else reports that there is nothing to test.
 fn instructions() -> Vec<(Instructions, Precision)> {
     let avx2 = V3::try_new().map(Instructions::Avx2);
     let avx512 = V4::try_new().map(Instructions::Avx512);
-    let pairs = V4::try_new().filter(|&simd| Bf16Pairs::new(simd).is_some());
+    let pairs = with_pairs();
     if avx2.is_none() {
         eprintln!("skipped: this processor has no AVX2");
     }
     if pairs.is_none() {
-        eprintln!("skipped: this processor has no AVX512-BF16");
+        eprintln!("skipped: this processor has no AVX512-BF16 that is worth while");
     }
     let single = avx2.into_iter().chain(avx512);
     let single = single.map(|instructions| (instructions, Precision::Single));
@@ -156,8 +162,8 @@ fn neither_threads_nor_other_rows_and_columns_change_the_bits_of_an_element() {
 
 #[test]
 fn pairs_of_what_is_not_finite_stay_so_and_halves_go_to_even() {
-    let Some(simd) = V4::try_new().filter(|&simd| Bf16Pairs::new(simd).is_some()) else {
-        eprintln!("skipped: this processor has no AVX512-BF16");
+    let Some(simd) = with_pairs() else {
+        eprintln!("skipped: this processor has no AVX512-BF16 that is worth while");
         return;
     };
     let (m, n, k) = (24, 40, 65);
