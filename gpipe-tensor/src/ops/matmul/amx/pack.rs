@@ -36,6 +36,10 @@ pub(super) fn pack<const PARTS: usize>(
     };
     for (first, out) in slabs.zip(out.chunks_exact_mut(slab_floats(PARTS))) {
         let depth = SLAB.min(inner.end - first);
+        let next = match first + SLAB < inner.end {
+            true => SLAB * inner_stride,
+            false => (BLOCK * lane_stride).wrapping_sub((first - inner.start) * inner_stride),
+        };
         for tile in 0..BLOCK / TILE {
             let lane = lanes.start + tile * TILE;
             let count = lanes.end.saturating_sub(lane).min(TILE);
@@ -50,6 +54,7 @@ pub(super) fn pack<const PARTS: usize>(
                 inner_stride,
                 lanes: count,
                 depth,
+                next,
             };
             source.check();
             let out = &mut out[tile * TILE_FLOATS..];
@@ -74,6 +79,8 @@ struct Source<'a> {
     inner_stride: usize,
     lanes: usize,
     depth: usize,
+    /// How much further what is packed next lies: the next slab, or the first one of the next block.
+    next: usize,
 }
 
 impl Source<'_> {
@@ -161,8 +168,9 @@ impl Source<'_> {
     #[inline]
     unsafe fn lane<const FULL: bool>(&self, lane: usize) -> [__m512; 2] {
         let from = self.at(lane, self.lane_stride);
-        prefetch(from.wrapping_add(SLAB));
-        prefetch(from.wrapping_add(SLAB + TILE));
+        let next = from.wrapping_add(self.next);
+        prefetch(next);
+        prefetch(next.wrapping_add(TILE));
         // SAFETY: all elements exist if `FULL`; a masked load reads only existing ones.
         unsafe {
             if FULL {
@@ -186,8 +194,8 @@ impl Source<'_> {
     unsafe fn pair<const FULL: bool>(&self, inner: usize) -> [__m512; 2] {
         let from = self.at(inner, self.inner_stride);
         let right = self.at(TILE + inner, self.inner_stride);
-        prefetch(self.at(SLAB + inner, self.inner_stride));
-        prefetch(self.at(SLAB + TILE + inner, self.inner_stride));
+        prefetch(from.wrapping_add(self.next));
+        prefetch(right.wrapping_add(self.next));
         // SAFETY: all elements exist if `FULL`; a masked load reads only existing ones.
         unsafe {
             if FULL {
