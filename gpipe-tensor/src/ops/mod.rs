@@ -24,6 +24,7 @@ pub(crate) mod layer_norm;
 mod matmul;
 pub(crate) mod pad2d;
 pub(crate) mod pool2d;
+mod prefetch;
 pub(crate) mod relu;
 pub(crate) mod rms_norm;
 pub(crate) mod rmsprop;

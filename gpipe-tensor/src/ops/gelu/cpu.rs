@@ -2,6 +2,7 @@
 
 use super::form::Gelu;
 use crate::math::{logistic, normal};
+use crate::ops::prefetch::{RUN, fetch_ahead};
 use crate::simd::vectorised;
 
 /// √(2/π) and the coefficient of x³ in the tanh form.
@@ -107,8 +108,12 @@ fn map(x: &[f32], y: &mut [f32], f: impl Fn(f32) -> f32) {
 #[inline(always)]
 fn map_slope(x: &[f32], dy: &[f32], dx: &mut [f32], slope: impl Fn(f32) -> f32) {
     vectorised!({
-        for ((dx, &x), &dy) in dx.iter_mut().zip(x).zip(dy) {
-            *dx = dy * slope(x);
+        let runs = dx.chunks_mut(RUN).zip(x.chunks(RUN)).zip(dy.chunks(RUN));
+        for ((dx, x), dy) in runs {
+            fetch_ahead(x);
+            for ((dx, &x), &dy) in dx.iter_mut().zip(x).zip(dy) {
+                *dx = dy * slope(x);
+            }
         }
     });
 }
@@ -116,10 +121,14 @@ fn map_slope(x: &[f32], dy: &[f32], dx: &mut [f32], slope: impl Fn(f32) -> f32) 
 #[inline(always)]
 fn map_both(x: &[f32], y: &mut [f32], dy: &mut [f32], both: impl Fn(f32) -> (f32, f32)) {
     vectorised!({
-        for ((y, dy), &x) in y.iter_mut().zip(dy.iter_mut()).zip(x) {
-            let (value, slope) = both(x);
-            *y = value;
-            *dy *= slope;
+        let runs = y.chunks_mut(RUN).zip(dy.chunks_mut(RUN)).zip(x.chunks(RUN));
+        for ((y, dy), x) in runs {
+            fetch_ahead(x);
+            for ((y, dy), &x) in y.iter_mut().zip(dy.iter_mut()).zip(x) {
+                let (value, slope) = both(x);
+                *y = value;
+                *dy *= slope;
+            }
         }
     });
 }

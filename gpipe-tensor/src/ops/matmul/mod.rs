@@ -16,7 +16,7 @@ mod operands;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(in crate::ops) mod packed;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(in crate::ops) mod squares;
+mod squares;
 
 use std::ops::Range;
 

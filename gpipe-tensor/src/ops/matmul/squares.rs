@@ -1,9 +1,11 @@
 //! Transposes in squares of 8 by 8 floats, by AVX2.
 
-use std::arch::x86_64::{__m256, _MM_HINT_T0, _mm_prefetch};
+use std::arch::x86_64::__m256;
 
 use pulp::NullaryFnOnce;
 use pulp::x86::V3;
+
+use crate::ops::prefetch::fetch;
 
 /// Floats of a vector.
 pub(super) const LANES: usize = 8;
@@ -91,18 +93,4 @@ fn in_halves(simd: V3, [a, b, c, d]: [__m256; 4]) -> [__m256; 4] {
         avx._mm256_shuffle_ps::<0x44>(ab_high, cd_high),
         avx._mm256_shuffle_ps::<0xEE>(ab_high, cd_high),
     ]
-}
-
-/// Asks for the cache line of a float, which may lie behind the end.
-#[inline(always)]
-pub(super) fn fetch(floats: &[f32], index: usize) {
-    fetch_at(floats.as_ptr().wrapping_add(index));
-}
-
-/// Asks for the cache line of a place, which may be none.
-#[inline(always)]
-pub(in crate::ops) fn fetch_at(place: *const f32) {
-    // SAFETY: every processor of this architecture has the instruction, which takes any address and has no effect but
-    // on caches.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
 }

@@ -1,6 +1,7 @@
 //! The kernels of SwiGLU.
 
 use crate::math::logistic;
+use crate::ops::prefetch::{RUN, fetch_ahead};
 use crate::simd::vectorised;
 
 pub(super) fn forward(gate: &[f32], up: &[f32], y: &mut [f32]) {
@@ -14,14 +15,19 @@ pub(super) fn forward(gate: &[f32], up: &[f32], y: &mut [f32]) {
 /// Writes the gradients over `gate` and `up`, and the result over `dy`.
 pub(super) fn backward(gate: &mut [f32], up: &mut [f32], dy: &mut [f32]) {
     vectorised!({
-        for ((gate, up), dy) in gate.iter_mut().zip(up.iter_mut()).zip(dy.iter_mut()) {
-            let (sigma, rest) = logistic(*gate);
-            let silu = *gate * sigma;
-            let slope = silu.mul_add(rest, sigma);
-            let (factor, slope_y) = (*up, *dy);
-            *gate = slope_y * factor * slope;
-            *up = slope_y * silu;
-            *dy = silu * factor;
+        let saved = gate.chunks_mut(RUN).zip(up.chunks_mut(RUN));
+        for ((gate, up), dy) in saved.zip(dy.chunks_mut(RUN)) {
+            fetch_ahead(gate);
+            fetch_ahead(up);
+            for ((gate, up), dy) in gate.iter_mut().zip(up).zip(dy) {
+                let (sigma, rest) = logistic(*gate);
+                let silu = *gate * sigma;
+                let slope = silu.mul_add(rest, sigma);
+                let (factor, slope_y) = (*up, *dy);
+                *gate = slope_y * factor * slope;
+                *up = slope_y * silu;
+                *dy = silu * factor;
+            }
         }
     });
 }

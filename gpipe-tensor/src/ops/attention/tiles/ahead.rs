@@ -8,7 +8,7 @@ use std::ops::Range;
 use ndarray::ArrayViewMut2;
 
 use crate::ops::matmul::matrix::Matrix;
-use crate::ops::matmul::squares::fetch_at;
+use crate::ops::prefetch::fetch_at;
 
 /// Floats of a cache line.
 const LINE: usize = 16;

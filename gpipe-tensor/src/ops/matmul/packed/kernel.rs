@@ -8,7 +8,7 @@ use pulp::{NullaryFnOnce, Simd, cast};
 
 use crate::instruction_set::has_bf16_vectors;
 use crate::ops::matmul::matrix::Begin;
-use crate::ops::matmul::squares::fetch;
+use crate::ops::prefetch::fetch;
 
 /// Steps between two looks ahead.
 const STEPS: usize = 4;

@@ -6,7 +6,8 @@ use pulp::NullaryFnOnce;
 use pulp::x86::V3;
 
 use crate::ops::matmul::matrix::Matrix;
-use crate::ops::matmul::squares::{LANES, fetch, fetch_at, transposed};
+use crate::ops::matmul::squares::{LANES, transposed};
+use crate::ops::prefetch::{fetch, fetch_at};
 
 /// How many inner elements ahead a row of an operand that lies in columns is asked for.
 const AHEAD: usize = 16;
