@@ -135,7 +135,7 @@ def measure(step, arguments, **more):
 
 def whole(rank, arguments):
     """Every process has the whole model and its share of the batch."""
-    model, loss_in = layers_of(arguments.model), in_precision(loss_of, arguments)
+    model, loss_function = layers_of(arguments.model), in_precision(loss_of, arguments)
     model.forward = in_precision(model.forward, arguments)
     if arguments.processes > 1:
         model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -144,7 +144,7 @@ def whole(rank, arguments):
 
     def step():
         optimizer.zero_grad()
-        loss = loss_in(model(inputs), targets)
+        loss = loss_function(model(inputs), targets)
         loss.backward()
         optimizer.step()
         return loss.item()

@@ -176,8 +176,7 @@ fn worth_a_round(runs: &[Runs], round: usize) -> Vec<usize> {
     chosen
 }
 
-/// The program, optimized.
-/// Builds the program and returns its path.
+/// Builds the program, optimized, and returns its path.
 pub fn program(shell: &Shell, root: &Path) -> anyhow::Result<PathBuf> {
     cmd!(shell, "cargo build --release").run()?;
     let metadata = cmd!(shell, "cargo metadata --no-deps --format-version 1")
