@@ -181,6 +181,12 @@ pub fn step_time(seconds: f64) -> String {
     }
 }
 
+/// What a run measured of its steps, without the first two, which warm up caches and pools; the last one where there are no more.
+pub fn after_warm_up<T>(steps: &[T]) -> &[T] {
+    const WARM_UP: usize = 2;
+    &steps[WARM_UP.min(steps.len().saturating_sub(1))..]
+}
+
 /// The median, for an even number of values the mean of the middle two; 0 of no values. Sorts them.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -270,6 +276,12 @@ mod tests {
             parameter_bytes([4, 4, 8], false),
             "16 bytes a trained parameter (value 4, gradient 4, optimizer 8)"
         );
+    }
+
+    #[test]
+    fn the_first_two_steps_warm_up_unless_there_are_no_others() {
+        let rest = [0, 1, 2, 3, 4].map(|steps| after_warm_up(&[7, 8, 9, 10][..steps]).to_vec());
+        assert_eq!(rest, [vec![], vec![7], vec![8], vec![9], vec![9, 10]]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Progress reports of a run: a line and an event per step, and a summary at the end.
 
+mod summary;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,14 +11,12 @@ use gpipe_report::{Event, Tracer, numbers};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, FailedRun, Result, one_line};
-use crate::machine;
 use crate::pace::Pace;
 use crate::printable::printable;
 use crate::progress_sink::ProgressSink;
 use crate::resume::StartedRun;
 use crate::run_record::RunRecord;
 use crate::setup::Forecast;
-use crate::text_table::table;
 use crate::training_loop::{Evaluation, Step};
 
 /// Writes the progress of a run to its folder and to a sink.
@@ -217,7 +217,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
              ETA {}",
             numbers::figure(loss, 3),
             numbers::figure(grad_norm, 2),
-            numbers::short(self.tokens() as f64 / self.pace.seconds()),
+            numbers::short(self.tokens() as f64 / self.pace.of_latest()),
             numbers::percent(bubble),
             numbers::bytes(worst),
             numbers::duration(self.seconds_left(step)),
@@ -251,7 +251,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             // After the line of this step, its own.
             _ => (steps / every - (step - 1) / every) as f64 * seconds / evaluations as f64,
         };
-        self.pace.seconds() * (steps - step) as f64 + left
+        self.pace.of_latest() * (steps - step) as f64 + left
     }
 
     /// Reports an evaluation and how long it took; `None`: a stop was requested before it ended.
@@ -362,84 +362,5 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         });
         self.repeat_faults();
         Error::run(FailedRun { message, error })
-    }
-
-    /// Reports the summary of a finished run.
-    pub fn end(mut self) {
-        self.record.write_timelines();
-        let (pace, steps) = (self.pace.seconds(), self.config.run.steps.u64());
-        let bubble = numbers::median(&mut self.bubbles);
-        let seconds = self.started.elapsed().as_secs_f64();
-        let tokens_per_second = self.tokens() as f64 / pace;
-        self.record.event(&Event::End {
-            step: steps,
-            loss: self.last_loss,
-            tokens_per_second,
-            bubble,
-            ideal_bubble: self.forecast.ideal_bubble,
-            peak_bytes: self.peaks.clone(),
-            predicted_peak_bytes: self.forecast.peaks.clone(),
-            message_bytes: self.message_bytes,
-            predicted_message_bytes: self.message_bytes.and(self.forecast.message_bytes),
-            in_flight: self.forecast.in_flight.clone(),
-            peak_resident_bytes: machine::peak_resident(),
-            seconds,
-        });
-        self.repeat_faults();
-        let [_, units] = self.config.model.unit();
-        let held_out = self
-            .held_out
-            .as_ref()
-            .map_or(String::new(), |text| format!("\n{text}"));
-        let evaluations = match self.evaluations {
-            (0, _) => String::new(),
-            (_, seconds) => format!(", {} of it evaluations", numbers::duration(seconds)),
-        };
-        let messages = match (self.message_bytes, self.forecast.message_bytes) {
-            (Some(most), Some(predicted)) => format!(
-                "messages {} on a rank; predicted at most {}\n",
-                numbers::bytes(most),
-                numbers::bytes(predicted)
-            ),
-            _ => String::new(),
-        };
-        let summary = format!(
-            "\n{} in {}{evaluations}: loss {} -> {}{held_out}\n{}{messages}\
-             bubble  {} measured; {}\n\
-             speed   {} {units}/s, {} a step (medians)\n\
-             run     {}",
-            numbers::counted(steps + 1 - self.first_step, "step"),
-            numbers::duration(seconds),
-            numbers::figure(self.first_loss, 3),
-            numbers::figure(self.last_loss, 3),
-            self.stages(),
-            numbers::percent(bubble),
-            self.forecast.bubbles(),
-            numbers::short(tokens_per_second),
-            numbers::step_time(pace),
-            self.record.path().display(),
-        );
-        self.record.log(&summary);
-        self.sink.summary(&summary);
-    }
-
-    /// The table of the stages.
-    fn stages(&self) -> String {
-        let forecast = &self.forecast;
-        let row = |stage: usize| {
-            vec![
-                stage.to_string(),
-                forecast.cut[stage].to_string(),
-                forecast.in_flight[stage].to_string(),
-                numbers::bytes(self.peaks[stage]),
-                numbers::bytes(forecast.peaks[stage]),
-            ]
-        };
-        let rows: Vec<_> = (0..forecast.cut.len()).map(row).collect();
-        table(
-            &["stage", "layers", "in flight", "peak bytes", "predicted"],
-            &[],
-            &rows,
-        )
     }
 }

@@ -132,10 +132,8 @@ fn side_by_side(a: &[Fact], b: &[Fact], names: [&str; 2]) -> String {
 /// The figures; always the same ones in the same order.
 fn facts(run: &Run, picture: Option<&Picture>) -> Vec<Fact> {
     let middle = |of: fn(&RunStep) -> Option<f64>| {
-        let steps = run.last_steps();
-        // The first steps warm up caches and pools.
-        let skipped = steps.len().min(3) - 1.min(steps.len());
-        let mut values: Vec<f64> = steps.iter().skip(skipped).filter_map(of).collect();
+        let steps = numbers::after_warm_up(run.last_steps());
+        let mut values: Vec<f64> = steps.iter().filter_map(of).collect();
         (!values.is_empty()).then(|| numbers::median(&mut values))
     };
     let said = |value: Option<f64>, show: &dyn Fn(f64) -> String| value.map_or(String::new(), show);
