@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpipe_remat::planner::{CertifiedPlan, Plan, Worker};
+use gpipe_remat::planner::{CertifiedPlan, Plan};
 use gpipe_report::{Basis, Event, ReplicatedPlan, numbers};
 use gpipe_train::profile::ProfileOptions;
 use gpipe_train::recommend::{PlanningOptions, Recommender};
@@ -122,13 +122,7 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
         format!(
             "memory      {} on the largest stage{}",
             numbers::bytes(plan.peaks.iter().copied().max().unwrap_or(0)),
-            of.memory().map_or(String::new(), |memory| {
-                let alike = |worker: &Worker| worker.memory == Some(memory);
-                match of.workers().iter().all(alike) {
-                    true => format!(", of {} a worker", numbers::bytes(memory)),
-                    false => of.memory_note(plan).to_owned(),
-                }
-            })
+            of.memory_note(plan)
         ),
     ];
     let saved = 1.0 - answer.fastest / plan.seconds;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use gpipe_partition::CutRule;
 use gpipe_remat::planner::{Placement, Plan};
 use gpipe_remat::{Bytes, Policy, RematPlan, StageMemory, predict_memory};
+use gpipe_report::numbers;
 use gpipe_tensor::DeviceId;
 
 use super::recommender::Recommender;
@@ -36,13 +37,25 @@ impl Recommender {
         }
     }
 
-    /// How a plan keeps to the memory of workers that differ in it, behind its bytes.
-    pub fn memory_note(&self, plan: &Plan) -> &'static str {
-        match self.is_within_memory(plan) {
-            true => ", each within the memory of its worker",
-            false => {
+    /// How a plan keeps to the memory of its workers, behind its bytes; empty where nothing limits it.
+    pub fn memory_note(&self, plan: &Plan) -> String {
+        let of_each = |memory| format!(", of {} a worker", numbers::bytes(memory));
+        let are_alike = |memory| {
+            self.workers
+                .iter()
+                .all(|worker| worker.memory == Some(memory))
+        };
+        match (self.memory(), self.part.get()) {
+            (own, Some(part)) if own.is_none_or(|own| part < own) => {
+                format!("{} in the memory that this machine has left", of_each(part))
+            }
+            (None, _) => String::new(),
+            (Some(memory), _) if are_alike(memory) => of_each(memory),
+            _ if self.is_within_memory(plan) => ", each within the memory of its worker".to_owned(),
+            _ => {
                 ", each within the memory of its worker as planned, but no one budget keeps to that: smaller workers may need \
                  more"
+                    .to_owned()
             }
         }
     }

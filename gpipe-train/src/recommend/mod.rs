@@ -5,6 +5,7 @@ mod comparison;
 mod hosts;
 mod options;
 mod recommender;
+mod refusal;
 mod replicated;
 #[cfg(test)]
 mod tests;

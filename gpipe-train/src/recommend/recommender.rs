@@ -9,12 +9,12 @@ use gpipe_remat::planner::{
     CertifiedPlan, Costed, Described, Link, PlanRequest, Planner, Replication, Worker,
 };
 use gpipe_remat::{Bytes, ModelCosts, ParameterBytes, Policy, Rates, Times};
-use gpipe_report::{Basis, numbers};
-use gpipe_tensor::DeviceId;
+use gpipe_report::Basis;
 
 use super::hosts::Hosts;
 use super::options::PlanningOptions;
-use crate::config::{Devices, Named, TrainConfig};
+use super::workers::on_gpus;
+use crate::config::TrainConfig;
 use crate::cost_import::CostFile;
 use crate::error::{Error, Result};
 use crate::profile::{self, ProfileOptions, ProfileProgress, Speed};
@@ -26,19 +26,7 @@ use crate::{machine, precision};
 /// error of most such predictions is less.
 const MIN_GAIN: f64 = 0.05;
 
-/// The most workers that are tried where those that were planned for have too little memory.
-const MOST_MORE: usize = 64;
-
 pub(super) type Price = dyn Fn(&[Range<usize>]) -> gpipe_remat::Result<Costed>;
-
-/// The configuration for workers that are listed GPUs, not the configured processors: bf16 is stored there.
-fn on_gpus(config: &TrainConfig, gpu: &'static str) -> TrainConfig {
-    let mut config = config.clone();
-    if !config.pipeline.devices.has_gpu() {
-        config.pipeline.devices = Named::of(Devices::bare(DeviceId::Known(gpu)));
-    }
-    config
-}
 
 /// A planner for one model on given workers.
 pub struct Recommender {
@@ -59,7 +47,7 @@ pub struct Recommender {
     /// Whether workers were listed as known GPUs, of which each is a device of its own.
     pub(super) has_known_gpus: bool,
     /// What to do where workers with memory of their own, which counts before the configured limit, have too little.
-    mend_of_memory: Option<&'static str>,
+    pub(super) mend_of_memory: Option<&'static str>,
     pub(super) cores: Option<usize>,
     pub(super) space: SearchSpace,
     /// The configuration; `None` of a model given by its costs, which cannot be run.
@@ -396,54 +384,6 @@ impl Recommender {
             answer = self.within_this_machine(answer, policy, config)?;
         }
         Ok(answer)
-    }
-
-    /// A number of workers of this machine with which a model has a plan that does not fit those that were planned for, if
-    /// doubling leads to one.
-    fn more_workers(&self, policy: Policy, error: &gpipe_remat::Error) -> Option<String> {
-        let devices = &self.config.as_ref()?.pipeline.devices;
-        let (id, worker) = (devices.first(), *self.workers.first()?);
-        let is_known = matches!(id, DeviceId::Known(_)) && devices.repeated().is_some();
-        let is_alike = devices.listed().all(|other| other == id) && !is_known;
-        let is_free = self.cores.is_some() && self.space.cut.is_none() && is_alike;
-        if !(is_free && matches!(error, gpipe_remat::Error::DoesNotFit(_))) {
-            return None;
-        }
-        let most = self.weights.layers().min(MOST_MORE);
-        let doubled = std::iter::successors(Some(2 * self.workers.len()), |count| Some(2 * count));
-        let mut counts = doubled.take_while(|&count| count <= most);
-        let count = counts.find(|&count| {
-            let request = PlanRequest {
-                workers: vec![worker; count],
-                // A given number of stages would have to follow.
-                stages: self.space.stages.map(|_| count),
-                ..self.request(vec![policy])
-            };
-            Planner::new(&request).is_ok_and(|mut planner| planner.fits().unwrap_or(false))
-        })?;
-        let workers = format!("`pipeline.devices = {id}*{count}`");
-        Some(match (self.space.stages, devices.repeated()) {
-            (None, _) => workers,
-            (Some(_), Some(_)) => format!("`pipeline.stages = {count}`"),
-            (Some(_), None) => format!("{workers} with `pipeline.stages = {count}`"),
-        })
-    }
-
-    /// The error where there is no plan. That one does not fit is said of the workers that were planned for, since more of
-    /// them may need less each, and the mend is the memory that counts.
-    pub(super) fn refused(&self, error: gpipe_remat::Error) -> Error {
-        let gpipe_remat::Error::DoesNotFit(fault) = &error else {
-            return Error::input(error);
-        };
-        let workers = numbers::counted(self.workers.len() as u64, "worker");
-        let of_hosts = self.hosts.map_or(String::new(), |hosts| {
-            format!(" of {}", numbers::counted(hosts.count as u64, "host"))
-        });
-        let said = match self.mend_of_memory {
-            Some(mend) => format!("{fault}: {mend} {} or more each", fault.needed.rounded_up()),
-            None => error.to_string(),
-        };
-        Error::invalid(format!("on {workers}{of_hosts} {said}"))
     }
 
     /// The samples of a step that bound the number of micro-batches, where neither costs nor a key tell how many there are.

@@ -2,14 +2,24 @@
 
 use gpipe_remat::planner::{Link, Worker};
 use gpipe_remat::{Bytes, Rates};
-use gpipe_tensor::Precision;
+use gpipe_tensor::{DeviceId, Precision};
 
 use super::PlanningOptions;
+use crate::config::{Devices, Named, TrainConfig};
 use crate::error::{Error, Result};
 use crate::known_gpus::{KnownGpu, rates};
 
 /// Workers that one item of a list may stand for.
 const MOST_ALIKE: usize = 1024;
+
+/// The configuration for workers that are listed GPUs, not the configured processors: bf16 is stored there.
+pub(super) fn on_gpus(config: &TrainConfig, gpu: &'static str) -> TrainConfig {
+    let mut config = config.clone();
+    if !config.pipeline.devices.has_gpu() {
+        config.pipeline.devices = Named::of(Devices::bare(DeviceId::Known(gpu)));
+    }
+    config
+}
 
 impl PlanningOptions {
     /// Plans for these workers, `COUNT*FLOPS:MEMORY` each with commas between them, as `8*300T:80GiB,4*100T`. A known
