@@ -109,8 +109,8 @@ impl Dataset {
         Ok(Self { warnings, ..text })
     }
 
-    /// The [`warnings`](Self::warnings) of the source that the options name, of which the names are listed and the
-    /// beginnings of texts are read; none for what is built in.
+    /// The [`warnings`](Self::warnings) of the source that the options name, of which the names are listed, and the
+    /// beginnings of texts and a few masks are read; none for what is built in.
     ///
     /// # Errors
     /// As [`open`](Self::open), as far as names tell.

@@ -201,6 +201,17 @@ pub enum SourceFault {
         "the folder holds no folders: put the png or jpg files of each class into one of its own"
     )]
     NoClasses,
+    /// Parts of a data set in the place of classes; the folder of one of them.
+    #[error(
+        "its folders are parts of a data set, not classes: name one of them, as `data.source = {}`", .0.display()
+    )]
+    PartsAsClasses(PathBuf),
+    /// Pictures and their masks, for a classifier.
+    #[error(
+        "its folders are those of pictures and their masks: use `model.name = unet`, or name a folder with a folder for each \
+         class"
+    )]
+    MasksAsClasses,
     /// A class without images.
     #[error("its folder `{0}` holds no png or jpg files: put some there, or remove it")]
     EmptyClass(String),

@@ -272,3 +272,45 @@ fn masks_that_do_not_fit_are_refused_in_one_line() {
         "name a folder with the folders images and masks",
     );
 }
+
+/// What looks like a data set of another kind, before a step is made.
+#[test]
+fn masks_of_class_numbers_are_warned_of_and_parts_are_no_classes() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    pictures(here, 3);
+    let plan = |model: &str, data: &str| {
+        let output = gpipe(here, &["plan", "--model", model, "--data", data]);
+        (output.status.code(), stderr(&output))
+    };
+    assert_eq!(plan("unet:1,4", "data"), (Some(0), String::new()));
+    let (code, said) = plan("convnet", "data");
+    assert!(
+        code == Some(2) && said.contains("use --model unet"),
+        "{said}"
+    );
+    for i in 0..3 {
+        let path = here.join(format!("data/masks/{i}.png"));
+        let mut mask = image::open(&path).unwrap().into_luma8();
+        mask.pixels_mut().for_each(|pixel| pixel.0[0] /= 255);
+        mask.save(&path).unwrap();
+    }
+    let (code, said) = plan("unet:1,4", "data");
+    let words = "warning: --data data: no pixel of the first 3 masks is brighter than 1 of 255";
+    assert!(code == Some(0) && said.starts_with(words), "{said}");
+    for part in ["train", "val"] {
+        std::fs::create_dir(here.join(part)).unwrap();
+    }
+    std::fs::create_dir(here.join("all")).unwrap();
+    std::fs::rename(here.join("data"), here.join("train/data")).unwrap();
+    std::fs::create_dir(here.join("val/data")).unwrap();
+    for part in ["train", "val"] {
+        std::fs::rename(here.join(part), here.join("all").join(part)).unwrap();
+    }
+    let (code, said) = plan("convnet", "all");
+    let mend = format!("--data {}", Path::new("all").join("train").display());
+    assert!(
+        code == Some(2) && said.trim_end().ends_with(&mend),
+        "{said}"
+    );
+}

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::listing::{Entry, Target, classified, fault, masked};
 use super::view::View;
-use super::{Draw, Images, picture};
+use super::{Draw, Images, doubts, picture};
 use crate::error::{Error, Result, SourceFault};
 use crate::options::{ImageOptions, SampleOptions};
 
@@ -24,7 +24,7 @@ pub struct Pictures {
 }
 
 impl Pictures {
-    /// Lists a folder; no picture is read. Adds to `warnings` what a user should know of it.
+    /// Lists a folder; no picture is read but a few masks. Adds to `warnings` what a user should know of it.
     ///
     /// # Errors
     /// [`Error::Source`] for a folder without classes, an empty class, or more classes than the model has, or others;
@@ -48,6 +48,13 @@ impl Pictures {
             let digest: [u8; 32] = Sha256::digest(entry.name.as_bytes()).into();
             (digest, entry.name.clone())
         });
+        match image.masks {
+            true => warnings.extend(doubts::of_masks(&setting, &entries)),
+            false => {
+                let known = image.names.len();
+                warnings.extend(doubts::of_classes(&setting, root, &entries, known)?);
+            }
+        }
         Ok(Self {
             entries,
             options: image.clone(),

@@ -14,6 +14,19 @@ use crate::source::is_picture;
 const IMAGES: &str = "images";
 const MASKS: &str = "masks";
 
+/// Names of the parts of a data set, each of which has the folders of all classes.
+const PARTS: [&str; 9] = [
+    "train",
+    "training",
+    "val",
+    "valid",
+    "validation",
+    "dev",
+    "test",
+    "testing",
+    "eval",
+];
+
 /// A picture, and what it shows.
 pub(super) struct Entry {
     /// The name below the folder.
@@ -54,7 +67,7 @@ pub(super) fn fault(root: &Path, fault: SourceFault) -> Error {
 }
 
 /// Names and paths in a folder, in the order of names; those that begin with a dot are left out.
-fn list(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+pub(super) fn list(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let unreadable = |source| Error::Unreadable {
         path: folder.to_owned(),
         source,
@@ -91,10 +104,35 @@ fn class_folders(root: &Path) -> Result<(Vec<(String, PathBuf)>, PassedOver)> {
         runs: runs.into_iter().map(|(_, path)| path).collect(),
         ..PassedOver::default()
     };
-    match folders.is_empty() {
-        true => Err(fault(root, SourceFault::NoClasses)),
-        false => Ok((folders, passed)),
+    if folders.is_empty() {
+        return Err(fault(root, SourceFault::NoClasses));
     }
+    match not_classes(&folders)? {
+        Some(doubt) => Err(fault(root, doubt)),
+        None => Ok((folders, passed)),
+    }
+}
+
+/// Why these folders are not those of classes: they are parts of a data set, or pictures and their masks.
+fn not_classes(folders: &[(String, PathBuf)]) -> Result<Option<SourceFault>> {
+    if folders.iter().map(|(name, _)| &**name).eq([IMAGES, MASKS]) {
+        return Ok(Some(SourceFault::MasksAsClasses));
+    }
+    for (name, path) in folders {
+        if !PARTS.contains(&&*name.to_lowercase()) {
+            return Ok(None);
+        }
+        let within = list(path)?;
+        let has_pictures = within.iter().any(|(_, path)| is_picture(path));
+        if has_pictures || !within.iter().any(|(_, path)| path.is_dir()) {
+            return Ok(None);
+        }
+    }
+    let training = folders
+        .iter()
+        .find(|(name, _)| name.to_lowercase().starts_with("train"));
+    let named = training.or(folders.first());
+    Ok(named.map(|(_, path)| SourceFault::PartsAsClasses(path.clone())))
 }
 
 /// The pictures in a folder and in the folders in it, by the ends of their names, each with its name below it.

@@ -1,6 +1,7 @@
 //! Images as samples: the digits, noise made by counter, and folders of pictures.
 
 mod digits;
+mod doubts;
 mod folder;
 mod listing;
 mod picture;

@@ -125,7 +125,7 @@ impl View {
 
 /// A picture in shades of grey, its colours with the weights of ITU-R 601 in 16 bits, as Pillow and torchvision have them
 /// (`convert("L")`); the library's are those of ITU-R 709.
-fn grey(picture: &DynamicImage) -> Cow<'_, GrayImage> {
+pub(super) fn grey(picture: &DynamicImage) -> Cow<'_, GrayImage> {
     if let DynamicImage::ImageLuma8(grey) = picture {
         return Cow::Borrowed(grey);
     }
