@@ -75,21 +75,32 @@ pub fn end_tokens(config: &TrainConfig, vocabulary: &Vocabulary) -> Result<Vec<u
         .collect())
 }
 
-/// The tokens of the beginning of a text, or of a whole source for an encoder-decoder. `origin` begins the message
-/// of an error: where the text comes from.
+/// The tokens of the beginning of a text, or of a whole source for an encoder-decoder, whose end may have its line end.
+/// `origin` begins the message of an error: where the text comes from.
 ///
 /// # Errors
-/// [`Error::Input`](crate::Error::Input) if the vocabulary has no tokens for it.
+/// [`Error::Input`](crate::Error::Input) if the vocabulary has no tokens for it; [`Error::Invalid`] for a source that is empty
+/// or has several lines.
 pub fn prompt_tokens(
     config: &TrainConfig,
     vocabulary: &Vocabulary,
     text: &str,
     origin: &str,
 ) -> Result<Vec<u32>> {
-    let mut tokens = vocabulary.encode(text.into(), 1, origin)?;
-    if config.model.has_targets() {
-        tokens.extend(end_tokens(config, vocabulary)?);
+    if !config.model.has_targets() {
+        return Ok(vocabulary.encode(text.into(), 1, origin)?);
     }
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    // No row of pairs has such a source.
+    if line.is_empty() || line.contains('\n') {
+        let name = &config.model.name;
+        return Err(Error::invalid(format!(
+            "{origin}: the model {name} decodes the target of one line: give a line of text, each by itself"
+        )));
+    }
+    let mut tokens = vocabulary.encode(line.into(), 1, origin)?;
+    tokens.extend(end_tokens(config, vocabulary)?);
     Ok(tokens)
 }
 

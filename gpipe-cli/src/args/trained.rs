@@ -46,7 +46,8 @@ pub struct SampleArgs {
     /// The folder of a run (its newest intact checkpoint), a checkpoint, a folder with config.json, or a .gguf file
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
-    /// The beginning of the text; repeated, of several texts at once [default: the end of a line]
+    /// The beginning of the text; repeated, of several texts at once; of an encoder-decoder, a line to decode the target
+    /// of [default: the end of a line; none for an encoder-decoder]
     #[arg(
         long,
         value_name = "TEXT",

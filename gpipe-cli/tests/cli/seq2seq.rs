@@ -133,6 +133,28 @@ fn resumed_evaluated_and_decoded(setting: &str) {
     assert_eq!(one, text(&["--beams", "1"]));
     let beams = |stages| text(&["--beams", "3", "--stages", stages]);
     assert_eq!(beams("1"), beams("3"));
+    // A source is one line, whose end may be given.
+    assert_eq!(
+        one,
+        greedy(&["--prompt", "abc\r\n"])
+            .lines()
+            .last()
+            .unwrap()
+            .to_owned()
+            + "\n"
+    );
+    for no_line in [
+        &["sample", "run"][..],
+        &["sample", "run", "--prompt", "abc\nzyx"],
+    ] {
+        let output = gpipe(folder.path(), no_line);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.starts_with("error: --prompt: ") && said.contains("give a line of text"),
+            "{said}"
+        );
+    }
     let two = greedy(&["--prompt", "zyxwv"]);
     assert!(two.starts_with(one.trim_end_matches('\n')), "{one} {two}");
 }
