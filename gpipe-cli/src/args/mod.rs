@@ -115,7 +115,7 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
   gpipe verify --stages 8 --dropout 0.2 --threads 3 --json"
     )]
     Verify(VerifyArgs),
-    /// Evaluate a model: its loss and perplexity on a text
+    /// Evaluate a model: its loss and accuracy, and on a text its perplexity
     #[command(
         allow_negative_numbers = true,
         args_override_self = true,

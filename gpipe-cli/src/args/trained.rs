@@ -12,8 +12,9 @@ pub struct EvalArgs {
     /// The folder of a run (its newest intact checkpoint), a checkpoint, a folder with config.json, or a .gguf file
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
-    /// cicero (built in), a text file, or a folder of text files [default: the held-out part of the
-    /// run, or its whole text if it held out none; cicero for a model without a run]
+    /// cicero (built in), a text file, or a folder of text files; for a model of images what train takes, such as a folder
+    /// with a folder for each class [default: the held-out part of the run, or all of its data if it held out none;
+    /// cicero for a model without a run]
     #[arg(long, value_name = "TEXT", help_heading = "Data")]
     pub data: Option<String>,
     /// For an encoder-decoder: a text with the target of each line of --data
