@@ -317,28 +317,7 @@ impl Traffic {
                 self.leaving
                     .push(Leaving::send(mpi, to, parcel).map_err(text)?);
             }
-            for arriving in &mut self.arriving {
-                any |= arriving.advance(mpi, deliver, &gauge)?;
-            }
-            let mut failed = None;
-            self.leaving.retain_mut(|leaving| {
-                let left = leaving.is_over(mpi);
-                left.map_or_else(
-                    |error| {
-                        failed = Some(error);
-                        true
-                    },
-                    |over| {
-                        if over {
-                            gauge.remove(leaving.bytes);
-                        }
-                        !over
-                    },
-                )
-            });
-            if let Some(failed) = failed {
-                return Err(text(failed));
-            }
+            any |= self.advance(mpi, deliver, &gauge)?;
             let is_over = shared.is_over.load(Ordering::Acquire);
             if is_over && self.leaving.is_empty() && lock(&shared.queue).is_empty() {
                 return self.end(mpi, deliver, &gauge, pulse.grace());
@@ -372,6 +351,50 @@ impl Traffic {
         }
     }
 
+    /// Takes what has left and delivers what has arrived; whether anything had arrived.
+    fn advance(
+        &mut self,
+        mpi: &mut dyn Calls,
+        deliver: &Deliver,
+        gauge: &Gauge,
+    ) -> Result<bool, String> {
+        let mut arrived = Vec::new();
+        let any = self.look(mpi, gauge, &mut arrived);
+        // Last, and after a fault too: what is delivered may be the answer to what leaves, and its reader may send the next
+        // message at once, which would be counted beside one that is gone.
+        for (from, parcel) in arrived {
+            deliver(from, Ok(parcel));
+        }
+        any
+    }
+
+    /// Adds what has arrived to `arrived`, and forgets what has left.
+    fn look(
+        &mut self,
+        mpi: &mut dyn Calls,
+        gauge: &Gauge,
+        arrived: &mut Vec<(usize, Parcel)>,
+    ) -> Result<bool, String> {
+        let mut any = false;
+        for arriving in &mut self.arriving {
+            any |= arriving.advance(mpi, arrived, gauge)?;
+        }
+        let mut failed = None;
+        self.leaving
+            .retain_mut(|leaving| match leaving.is_over(mpi) {
+                Ok(true) => {
+                    gauge.remove(leaving.bytes);
+                    false
+                }
+                Ok(false) => true,
+                Err(error) => {
+                    failed = Some(error);
+                    true
+                }
+            });
+        failed.map_or(Ok(any), |error| Err(text(error)))
+    }
+
     /// Waits for the other ranks, takes back the posted receives and ends MPI.
     fn end(
         &mut self,
@@ -384,9 +407,7 @@ impl Traffic {
         let started = Instant::now();
         while !mpi.test(&mut barrier).map_err(text)? {
             // Others may still send to this rank.
-            for arriving in &mut self.arriving {
-                arriving.advance(mpi, deliver, gauge)?;
-            }
+            self.advance(mpi, deliver, gauge)?;
             if started.elapsed() > grace {
                 return Err(format!(
                     "other ranks did not end within {} s",
@@ -401,3 +422,6 @@ impl Traffic {
         mpi.finalize().map_err(text)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use gpipe_sched::{Deliver, Gauge, Parcel};
+use gpipe_sched::{Gauge, Parcel};
 
 use crate::error::{Error, text};
 use crate::session::{Calls, Request, keep};
@@ -145,11 +145,11 @@ impl Arriving {
         Ok(())
     }
 
-    /// Takes what has arrived; whether anything had.
+    /// Adds the messages that have arrived to `arrived`, with their rank; whether anything had.
     pub fn advance(
         &mut self,
         mpi: &mut dyn Calls,
-        deliver: &Deliver,
+        arrived: &mut Vec<(usize, Parcel)>,
         gauge: &Gauge,
     ) -> Result<bool, String> {
         let mut any = false;
@@ -176,7 +176,7 @@ impl Arriving {
         {
             any = true;
             gauge.remove(parcel.bytes());
-            deliver(self.from, Ok(parcel));
+            arrived.push((self.from, parcel));
         }
         if any {
             self.heard = Instant::now();
