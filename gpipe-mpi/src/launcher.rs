@@ -3,9 +3,7 @@
 use std::env;
 #[cfg(unix)]
 use std::fs;
-#[cfg(unix)]
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A launcher that started this process as one of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,22 +27,51 @@ const LAUNCHERS: [(&str, &str, &str); 3] = [
     ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 ];
 
+/// Names of libraries.
+const OPEN_MPI: &str = "libmpi.so.40";
+const STANDARD: &str = "libmpi_abi.so.1";
+const MPICH: [&str; 2] = ["libmpi.so.12", "libmpich.so.12"];
+
 impl Launcher {
-    /// The launcher of this process; `None` for a process that was started by itself.
+    /// The launcher of this process; `None` for a process that was started by itself. Where the variables of several are
+    /// set, as by a launcher that another one started, it is the one whose library lies beside the nearest launcher.
     pub fn of_environment() -> Option<Self> {
-        Self::of(|name| env::var(name).ok())
+        Self::of(|name| env::var(name).ok(), beside_launcher)
     }
 
-    fn of(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+    fn of(
+        variable: impl Fn(&str) -> Option<String>,
+        beside: impl Fn() -> Option<PathBuf>,
+    ) -> Option<Self> {
         let number = |name| variable(name)?.parse().ok();
-        LAUNCHERS.into_iter().find_map(|(name, rank, ranks)| {
-            Some(Self {
+        let found = LAUNCHERS.into_iter().filter_map(|(name, rank, ranks)| {
+            let (rank, ranks) = (number(rank)?, number(ranks)?);
+            let libraries = None;
+            (rank < ranks).then_some(Self {
                 name,
-                rank: number(rank)?,
-                ranks: number(ranks)?,
-                libraries: beside_launcher(),
+                rank,
+                ranks,
+                libraries,
             })
+        });
+        let mut found: Vec<Self> = found.collect();
+        let libraries = (!found.is_empty()).then(beside).flatten();
+        let fits = |one: &Self| libraries.as_deref().is_some_and(|folder| one.fits(folder));
+        let likeliest = found.iter().position(fits).unwrap_or(0);
+        (likeliest < found.len()).then(|| Self {
+            libraries,
+            ..found.swap_remove(likeliest)
         })
+    }
+
+    /// Whether the library of this launcher is in a folder.
+    fn fits(&self, folder: &Path) -> bool {
+        let own = match self.name {
+            name if name == LAUNCHERS[0].0 => &[OPEN_MPI][..],
+            name if name == LAUNCHERS[1].0 => &[STANDARD, MPICH[0], MPICH[1]],
+            _ => &[],
+        };
+        own.iter().any(|name| folder.join(name).exists())
     }
 
     /// Whether it is that of Open MPI.
@@ -54,9 +81,6 @@ impl Launcher {
 
     /// The names of libraries, the likeliest first.
     pub(crate) fn library_names(this: Option<&Self>) -> [&'static str; 4] {
-        const OPEN_MPI: &str = "libmpi.so.40";
-        const STANDARD: &str = "libmpi_abi.so.1";
-        const MPICH: [&str; 2] = ["libmpi.so.12", "libmpich.so.12"];
         match this {
             Some(Self { name, .. }) if *name == LAUNCHERS[1].0 => {
                 [STANDARD, MPICH[0], MPICH[1], OPEN_MPI]
@@ -94,17 +118,23 @@ fn beside_launcher() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::write;
+
     use super::*;
+
+    fn of(set: &[(&str, &str)], beside: Option<&Path>) -> Option<(&'static str, usize, usize)> {
+        let variable = |name: &str| {
+            let found = set.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let found = Launcher::of(variable, || beside.map(Path::to_owned))?;
+        assert_eq!(found.libraries.as_deref(), beside);
+        Some((found.name, found.rank, found.ranks))
+    }
 
     #[test]
     fn a_launcher_is_known_by_its_variables() {
-        let of = |set: &[(&str, &str)]| {
-            Launcher::of(|name| {
-                let found = set.iter().find(|(known, _)| *known == name);
-                found.map(|(_, value)| (*value).to_owned())
-            })
-            .map(|found| (found.name, found.rank, found.ranks))
-        };
+        let of = |set: &[(&str, &str)]| of(set, None);
         let open = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
         assert_eq!(of(&open), Some(("Open MPI", 1, 4)));
         assert_eq!(
@@ -114,5 +144,33 @@ mod tests {
         // The script of a job is one process, however many tasks the job has.
         assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]), None);
         assert_eq!(of(&open[..1]), None);
+        // Left over from something else.
+        for [rank, ranks] in [
+            ["2", "2"],
+            ["0", "0"],
+            ["0", "-3"],
+            ["0", "99999999999999999999"],
+        ] {
+            assert_eq!(of(&[("PMI_RANK", rank), ("PMI_SIZE", ranks)]), None);
+        }
+    }
+
+    #[test]
+    fn of_two_launchers_the_nearest_one_counts() {
+        let set = [
+            ("OMPI_COMM_WORLD_RANK", "0"),
+            ("OMPI_COMM_WORLD_SIZE", "1"),
+            ("PMI_RANK", "1"),
+            ("PMI_SIZE", "2"),
+        ];
+        let (open, mpich) = (Some(("Open MPI", 0, 1)), Some(("a PMI launcher", 1, 2)));
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(of(&set, None), open);
+        assert_eq!(of(&set, Some(folder.path())), open);
+        write(folder.path().join(MPICH[0]), "").unwrap();
+        assert_eq!(of(&set, Some(folder.path())), mpich);
+        // A folder of the system may hold both.
+        write(folder.path().join(OPEN_MPI), "").unwrap();
+        assert_eq!(of(&set, Some(folder.path())), open);
     }
 }
