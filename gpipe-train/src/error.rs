@@ -211,30 +211,45 @@ const TOO_MANY_FILES: i32 = 24;
 /// Causes that are part of an earlier message are left out.
 pub fn one_line(error: &(dyn StdError + 'static)) -> String {
     let mut line = String::new();
-    let mut add = |words: &str, mark: &str| {
+    let add = |line: &mut String, words: &str| {
         if !line.contains(words) {
-            line += if line.is_empty() { "" } else { mark };
-            line += words;
+            *line += if line.is_empty() { "" } else { ": " };
+            *line += words;
         }
     };
     let mut cause = Some(error);
     while let Some(error) = cause {
-        add(&error.to_string(), ": ");
+        add(&mut line, &error.to_string());
         let fault = error.downcast_ref::<io::Error>();
+        let of_rank = fault.and_then(told_by_a_rank);
+        let fault = of_rank.as_ref().or(fault);
         let mend = match fault.map(io::Error::kind) {
             Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => "make room on the disk",
             Some(ErrorKind::FileTooLarge) => "raise the limit on the size of files (ulimit -f)",
             Some(ErrorKind::PermissionDenied) => "give this user the permission (chmod)",
-            Some(ErrorKind::ReadOnlyFilesystem) => "choose a disk that can be written",
+            // Other mends that stand there say that too.
+            Some(ErrorKind::ReadOnlyFilesystem) if line.ends_with(')') => {
+                "choose a disk that can be written"
+            }
             _ if fault.is_some_and(|fault| fault.raw_os_error() == Some(TOO_MANY_FILES)) => {
                 "raise the limit of open files (ulimit -n)"
             }
             _ => "",
         };
-        add(mend, ": ");
+        add(&mut line, mend);
         cause = error.source();
     }
     line
+}
+
+/// The error of the system that another rank told as text, at whose end it stands.
+fn told_by_a_rank(told: &io::Error) -> Option<io::Error> {
+    if told.raw_os_error().is_some() {
+        return None;
+    }
+    let told = told.to_string();
+    let (_, code) = told.strip_suffix(')')?.rsplit_once("(os error ")?;
+    Some(io::Error::from_raw_os_error(code.parse().ok()?))
 }
 
 /// Names the key that sets the deadline of the workers, if a call has missed it.
@@ -297,7 +312,21 @@ mod tests {
             let error = gpipe_files::Error::write("run/log.txt".as_ref())(fault);
             let line = one_line(&Error::from(gpipe_report::Error::from(error)));
             assert!(line.ends_with(mend), "{line}");
+            // That of another rank arrives as text.
+            let told = format!("rank 1 (beta): {}", io::Error::from_raw_os_error(code));
+            let error = gpipe_files::Error::write("run/log.txt".as_ref())(io::Error::other(told));
+            let line = one_line(&Error::from(gpipe_report::Error::from(error)));
+            assert!(line.ends_with(mend), "{line}");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_on_a_disk_that_is_only_read_has_one_mend() {
+        let fault = io::Error::from_raw_os_error(30);
+        let error = gpipe_files::Error::write("run/.lock".as_ref())(fault);
+        let line = one_line(&Error::from(gpipe_checkpoint::Error::ReadOnly(error)));
+        assert!(line.ends_with("or choose another one"), "{line}");
     }
 
     #[test]
