@@ -71,7 +71,9 @@ pub fn table_of(ranks: &[FoundRank]) -> String {
 pub fn pinned(ranks: &[FoundRank], threads: Option<usize>) -> Option<String> {
     let needs = |rank: &FoundRank| {
         let here = ranks.iter().filter(|other| other.host == rank.host).count();
-        threads.unwrap_or((rank.host_threads / here.max(1)).max(1))
+        // More than the host has is no launcher's doing.
+        let share = (rank.host_threads / here.max(1)).max(1);
+        threads.map_or(share, |threads| threads.min(rank.host_threads))
     };
     let rank = ranks.iter().find(|rank| rank.threads < needs(rank))?;
     let (what, own) = match threads {
@@ -111,6 +113,7 @@ mod tests {
         let free = [rank(0, "a", "0-15", 16), rank(1, "a", "0-15", 16)];
         assert_eq!((sharing(&free, 0), pinned(&free, None)), (2, None));
         assert!(pinned(&free, Some(16)).is_none());
+        assert_eq!(pinned(&free, Some(64)), None);
         let halves = [rank(0, "a", "0-7", 8), rank(1, "a", "8-15", 8)];
         assert_eq!((sharing(&halves, 1), pinned(&halves, None)), (1, None));
         let few = pinned(&halves, Some(9)).unwrap();
