@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use anstream::{ColorChoice, adapter::strip_str};
 use gpipe_train::printable;
 
 use super::style;
@@ -34,7 +35,13 @@ pub fn tell(text: &str) {
     if is_silent() || !has_room() {
         return;
     }
-    let _ = writeln!(anstream::stderr().lock(), "{}", harmless(text.trim_end()));
+    // One write, since ranks of a launcher share stderr: where colours are taken away, each piece between them is one.
+    let mut line = format!("{}\n", harmless(text.trim_end()));
+    let mut stderr = anstream::stderr().lock();
+    if stderr.current_choice() == ColorChoice::Never {
+        line = strip_str(&line).to_string();
+    }
+    let _ = stderr.write_all(line.as_bytes());
 }
 
 /// Does some work, and prints this message if it takes more than two seconds.

@@ -205,3 +205,24 @@ fn hosts_have_the_bits_of_one_process_and_a_link_that_is_lost_ends_the_job() {
     }
     println!("exam R3 {tried}/{tried}");
 }
+
+/// Ranks share the stderr of their launcher: where each line is one write, lines of several stay apart.
+#[test]
+fn an_error_is_written_in_one_piece() {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+
+    // Each write is a message.
+    let (read, written) = UnixDatagram::pair().expect("a pair");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpipe"));
+    command.args(["train", "--none"]);
+    command.stderr(Stdio::from(OwnedFd::from(written)));
+    assert_eq!(command.status().expect("a run").code(), Some(2));
+    let mut text = [0; 4096];
+    let length = read.recv(&mut text).expect("a message");
+    let first = String::from_utf8_lossy(&text[..length]);
+    assert!(
+        first.starts_with("error: ") && first.ends_with('\n'),
+        "{first}"
+    );
+}
