@@ -144,6 +144,10 @@ fn a_cost_that_falls_as_runs_grow_is_refused() {
     let cost_of_length = [0, 1, 2, 9, 3, 3, 3];
     let error = balance_by(6, 2, |range| Some(cost_of_length[range.len()])).unwrap_err();
     assert_eq!(error, Error::NotMonotone { start: 0, end: 3 });
+    // A cut within 7 exists, and the boundary nearest to equal shares leaves a part of 8.
+    let cost_of_length = [0, 4, 8, 5, 7, 7];
+    let error = balance_by(5, 2, |range| Some(cost_of_length[range.len()])).unwrap_err();
+    assert_eq!(error, Error::NotMonotone { start: 0, end: 2 });
 }
 
 #[test]
