@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use crate::error::check_counts;
 use crate::search::{furthest, least_bottleneck, pack};
 use crate::{Error, Result};
 
@@ -32,13 +31,12 @@ impl Prefix {
     }
 }
 
-/// The least bottleneck of any cut.
+/// The least bottleneck of any cut into `parts` parts, of which there are 1 to `layers`.
 pub(crate) fn bottleneck(
     layers: usize,
     parts: usize,
     cost: impl Fn(Range<usize>) -> Option<u64>,
 ) -> Result<u64> {
-    check_counts(layers, parts)?;
     let oracle = Oracle { cost: &cost };
     let most = oracle.singles(layers)?.into_iter().max().unwrap_or(0);
     oracle.bottleneck(0..layers, parts, most)
