@@ -116,7 +116,7 @@ proptest! {
     /// Two actions anywhere in a lane change places: accepted if and only if it can still run.
     #[test]
     fn a_swap_anywhere_is_judged_rightly(
-        device_of in prop::sample::select(vec![vec![0, 1], vec![0, 1, 1, 0], vec![0, 1, 0]]),
+        device_of in prop::sample::select(vec![vec![0, 1], vec![0, 1, 1, 0], vec![0, 1, 0], vec![0, 1, 0, 2]]),
         seed in any::<u64>(),
         swap in (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
         device in 0_usize..2,
