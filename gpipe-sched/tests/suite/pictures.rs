@@ -219,6 +219,21 @@ fn what_a_device_holds_is_a_counter() {
     );
 }
 
+#[test]
+fn steps_in_a_row_keep_what_each_held() {
+    let costs = Costs::even(1, 1.0, 2.0);
+    let step = |now| {
+        let timeline = simulate(&gpipe(1, 1).unwrap(), &costs).unwrap();
+        timeline.with_held(&[vec![Held { now, most: 2 * now }; 3]])
+    };
+    let row = Timeline::in_a_row(&[step(10), step(30)]);
+    let levels = row.levels_of(0).iter();
+    let levels: Vec<(f64, u64)> = levels.map(|level| (level.time, level.bytes)).collect();
+    let first = [(0.0, 10), (0.0, 20), (1.0, 10), (1.0, 20), (3.0, 10)];
+    let second = [(3.0, 30), (3.0, 60), (4.0, 30), (4.0, 60), (6.0, 30)];
+    assert_eq!(levels, [first, second].concat());
+}
+
 /// Sums beyond 2^64 bytes are shown as the most that there is, and what is below is exact again.
 #[test]
 fn what_a_device_holds_beyond_all_numbers_is_the_largest() {
