@@ -246,6 +246,37 @@ mod tests {
     }
 
     #[test]
+    fn replicas_share_a_training_batch_and_may_take_the_inputs_of_whole_groups() {
+        let (dataset, device) = (dataset(), device());
+        let whole = training_batch(&dataset, &device, 5, 3).unwrap();
+        let input = |item: &Item<Tensors, Target>| item.input[0].u32s().unwrap().to_vec();
+        for replica in 0..2 {
+            let groups = Groups::new(5, 4).unwrap().on_replica(replica, 2).unwrap();
+            let expected = &whole[groups.own_micro_batches()];
+            let batch = training_batch_of_replica(&dataset, &device, groups, 3).unwrap();
+            let of_groups = training_batch_of_groups(&dataset, &device, groups, 3).unwrap();
+            assert_eq!(
+                (batch.len(), of_groups.len()),
+                (expected.len(), expected.len())
+            );
+            for (index, expected_item) in expected.iter().enumerate() {
+                for item in [&batch[index], &of_groups[index]] {
+                    let (found, wanted) = (&item.micro_batch, &expected_item.micro_batch);
+                    assert_eq!((found.index, found.train), (index, true));
+                    assert_eq!((&found.samples, found.step), (&wanted.samples, 3));
+                    let [found, wanted] = [item, expected_item].map(|item| &item.target);
+                    assert_eq!(found.divisor, wanted.divisor);
+                    assert_eq!(found.values.u32s().unwrap(), wanted.values.u32s().unwrap());
+                }
+                assert_eq!(input(&batch[index]), input(expected_item));
+                let members = groups.micro_batches(groups.of(index));
+                let group: Vec<u32> = expected[members].iter().flat_map(input).collect();
+                assert_eq!(input(&of_groups[index]), group);
+            }
+        }
+    }
+
+    #[test]
     fn evaluation_weighs_every_held_out_target_alike() {
         let dataset = dataset();
         let device = device();
