@@ -318,13 +318,19 @@ mod tests {
             let line = refused(&format!("{good}\n{second}\n"), &options(4), &vocabulary);
             assert!(line.contains(words), "{line}");
         }
-        let small = SampleOptions {
-            vocab: 2,
-            ..options(4)
-        };
-        assert!(
-            refused(&good, &small, &vocabulary).contains("in line 1 is beyond model.vocab = 2")
-        );
+        let fits = format!("{good}\n{}\n", chat("#$%", "%&"));
+        assert!(opened(&fits, &options(4), &vocabulary).is_ok());
+        // Tokens count from 0.
+        let tokens = vocabulary.encode("#%".into(), 1, "signs").unwrap();
+        let most = tokens.into_iter().max().unwrap();
+        for vocab in [2, most as usize] {
+            let small = SampleOptions {
+                vocab,
+                ..options(4)
+            };
+            let words = format!("in line 1 is beyond model.vocab = {vocab}");
+            assert!(refused(&good, &small, &vocabulary).contains(&words));
+        }
         assert!(refused("\n", &options(4), &vocabulary).contains("no conversations"));
         let line = refused(&good, &options(4), &Vocabulary::bytes());
         assert!(
