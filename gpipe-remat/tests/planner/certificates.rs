@@ -159,3 +159,36 @@ fn nothing_better_is_left_out_where_a_budget_is_kept() {
     // 18; 22 if plans of equal time were chosen regardless of their size: smaller ones need less memory.
     assert!(limited > 15, "memory decided {limited} questions");
 }
+
+/// Workers that share fewer cores: the bound is below every plan, and the answer is the best of them.
+#[test]
+fn certificates_hold_where_workers_share_cores() {
+    for seed in 0..60 {
+        let mut random = Random(0xC02E_0000 + seed);
+        let count = 1 + random.below(4);
+        let mut small = Small::new(&mut random, 6, count, true);
+        small.workers.iter_mut().for_each(|w| w.memory = None);
+        small.cores = Some(1 + random.below(3) as usize);
+        let (parts, policies) = ([2, 4], [Policy::Keep]);
+        let most = small.layers.len().min(count as usize);
+        let mut best = f64::INFINITY;
+        small.ask(&parts, &policies, |mut planner| {
+            for order in 0..orders().len() {
+                for (workers, parts) in (1..=most).flat_map(|workers| parts.map(|m| (workers, m))) {
+                    let found = planner.under(order, workers, parts).expect("an answer");
+                    let (plan, bound) = found.expect("memory is not limited");
+                    assert!(bound <= plan.seconds * (1.0 + 1e-9), "{seed}: {bound}");
+                    best = best.min(plan.seconds);
+                }
+            }
+        });
+        let answer = small.ask(&parts, &policies, |planner| planner.answer());
+        let answer = answer.expect("memory is not limited");
+        let (bound, seconds) = (answer.bound, answer.plan.seconds);
+        assert!(bound <= best * (1.0 + 1e-9), "{seed}: {bound} above {best}");
+        assert!(
+            seconds <= best * (1.0 + 1e-9),
+            "{seed}: {seconds}, not {best}"
+        );
+    }
+}

@@ -23,6 +23,7 @@ fn what_makes_no_sense_is_refused_with_words() {
             link: small.link,
             batch: small.batch,
             freezes: false,
+            cores: None,
         };
         change(&mut small);
         let orders = orders();

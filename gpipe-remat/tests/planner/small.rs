@@ -96,6 +96,8 @@ pub struct Small {
     pub batch: usize,
     /// Whether layers before the first that trains have no backward pass.
     pub freezes: bool,
+    /// Cores that the workers share.
+    pub cores: Option<usize>,
 }
 
 impl Small {
@@ -132,6 +134,7 @@ impl Small {
             },
             batch: 8,
             freezes: false,
+            cores: None,
             layers,
         }
     }
@@ -282,7 +285,7 @@ impl Small {
             workers: self.workers.clone(),
             link: self.link,
             replication: Default::default(),
-            cores: None,
+            cores: self.cores,
             orders: &orders,
             micro_batches: micro_batches.to_vec(),
             stages: None,

@@ -31,6 +31,7 @@ fn recommended(model: &Model, workers: usize) -> CertifiedPlan {
         link: Link::FREE,
         batch: model.batch,
         freezes: false,
+        cores: None,
     };
     let looped = [
         order("interleaved:4", 4, |k, m| interleaved(k, 4, m)),
