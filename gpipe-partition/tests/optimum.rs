@@ -116,6 +116,11 @@ fn impossible_counts_are_refused() {
         message(&[1; 6], usize::MAX),
         format!("{} stages but 6 layers: use 6 or fewer", usize::MAX)
     );
+    for (layers, parts) in [(6, 8), (6, 0), (0, 3)] {
+        let refused = balance(&vec![1; layers], parts);
+        assert_eq!(balance_by(layers, parts, |_| Some(1)), refused);
+        assert_eq!(balance_parts(layers, parts, |_, _| 1), refused);
+    }
 }
 
 #[test]
