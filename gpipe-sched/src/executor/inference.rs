@@ -169,6 +169,9 @@ impl<S: Stage + 'static> Pipeline<S, CollectOutputs<S::Flow>> {
     /// Runs any number of inputs forward, one micro-batch each, and returns their outputs in the same
     /// order. Input `i` counts as sample `i` of step 0.
     ///
+    /// Over several ranks all of them call it with as many inputs, of which those of the rank of the first stage count;
+    /// outputs are on the rank of the last stage, and none on the others.
+    ///
     /// # Errors
     /// If there is no input; otherwise the first failure of a worker.
     pub fn infer(&mut self, inputs: Vec<S::Flow>) -> Result<Vec<S::Flow>, PipelineError> {
@@ -181,6 +184,9 @@ impl<S: Stage + 'static> Pipeline<S, CollectOutputs<S::Flow>> {
             }
         };
         self.forward(inputs.into_iter().enumerate().map(item).collect())?;
-        self.with_loss_stage(|outputs| Ok::<_, Infallible>(outputs.take_all()))
+        match self.is_here(self.last_device()) {
+            true => self.with_loss_stage(|outputs| Ok::<_, Infallible>(outputs.take_all())),
+            false => Ok(Vec::new()),
+        }
     }
 }
