@@ -175,8 +175,9 @@ where
     /// `None`, the default, sets no limit.
     ///
     /// A call that misses the deadline fails with [`PipelineError::Overdue`], which names what each
-    /// busy worker does and what the others wait for. A worker that does not return from it cannot be
-    /// stopped: it is abandoned with its stages, and the pipeline has to be built again.
+    /// busy worker does and what the others wait for. Busy workers have another second to return from it, so the call
+    /// ends at most a second after the deadline. One that does not return cannot be stopped: it is abandoned with its
+    /// stages, and the pipeline has to be built again.
     pub fn set_deadline(&mut self, deadline: Option<Duration>) {
         self.deadline = deadline;
     }

@@ -51,7 +51,7 @@ pub enum CostsError {
         micro_batches: usize,
     },
     /// A cost is negative or not finite.
-    #[error("the {what} {index} costs {value}: use a finite number, 0 or more")]
+    #[error("{what} {index} costs {value}: use a finite number, 0 or more")]
     Number {
         /// What the cost is of.
         what: &'static str,

@@ -87,7 +87,7 @@ fn a_portal_that_leads_nowhere_is_refused() {
     let error = simulate(&schedule, &costs(0, 2, link(0.0, -1.0, 0.0))).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the portal 0 costs -1: use a finite number, 0 or more"
+        "portal 0 costs -1: use a finite number, 0 or more"
     );
 }
 

@@ -166,7 +166,7 @@ fn costs_that_do_not_fit_are_refused() {
             (costs().with_links(vec![link]), "link", 0),
             (costs().with_sizes(vec![1.0, 1.0, value]), "micro-batch", 2),
         ] {
-            let text = format!("the {what} {index} costs {value}: use a finite number, 0 or more");
+            let text = format!("{what} {index} costs {value}: use a finite number, 0 or more");
             assert_eq!(simulate(&schedule, &costs).unwrap_err().to_string(), text);
         }
     }
