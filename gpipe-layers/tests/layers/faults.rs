@@ -270,6 +270,28 @@ fn a_residual_connection_that_is_left_out_is_found() {
 }
 
 #[test]
+fn an_element_that_is_not_finite_is_a_fault_and_no_tolerance() {
+    let device = device();
+    let mut layer = Scale::new(Fault::None);
+    make(&mut layer, &device, 1).unwrap();
+    let tensor = |shape: [usize; 2], name: &str| random(&device, &shape.into(), name);
+    let x = Tensors::from_iter([tensor([2, 3], "a"), tensor([2, 5], "b")]);
+    for strange in [f64::INFINITY, f64::NAN] {
+        let reference = |params: &[Vec<f64>], x: &[Vec<f64>]| {
+            let mut y: Vec<f64> = x[0].iter().map(|x| x * params[0][0]).collect();
+            y[4] = strange;
+            vec![y, x[1].clone()]
+        };
+        let error = check::gradients_of(&mut layer, &cx(2), &x, &reference).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.starts_with("scale: output 0, element 4: expected "),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn errors_of_a_layer_keep_their_cause() {
     #[derive(Debug, thiserror::Error)]
     #[error("no such table")]
