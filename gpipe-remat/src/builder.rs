@@ -25,6 +25,16 @@ enum Source {
     Given(Schedule),
 }
 
+/// The devices of the stages.
+enum Devices {
+    /// The CPU for as many stages as the host has threads.
+    Default,
+    /// The CPU for this number of stages.
+    Cpu(usize),
+    /// Given ones.
+    Given(Vec<DeviceId>),
+}
+
 /// Builder of a training pipeline, made by [`Assembly::builder`].
 ///
 /// | setting | default |
@@ -45,7 +55,7 @@ enum Source {
 pub struct AssemblyBuilder {
     layers: Vec<Box<dyn Layer>>,
     batch: Option<(usize, Input)>,
-    devices: Option<Vec<DeviceId>>,
+    devices: Devices,
     micro_batches: Option<usize>,
     groups: usize,
     /// The replica and their number, and whether they divide the optimizer states.
@@ -65,7 +75,7 @@ impl Assembly {
         AssemblyBuilder {
             layers,
             batch: None,
-            devices: None,
+            devices: Devices::Default,
             micro_batches: None,
             groups: 1,
             replica: ([0, 1], false),
@@ -93,14 +103,17 @@ impl AssemblyBuilder {
     /// The device of each stage.
     pub fn devices(self, devices: impl IntoIterator<Item = DeviceId>) -> Self {
         Self {
-            devices: Some(devices.into_iter().collect()),
+            devices: Devices::Given(devices.into_iter().collect()),
             ..self
         }
     }
 
     /// This number of stages on the CPU.
     pub fn stages(self, stages: usize) -> Self {
-        self.devices(vec![DeviceId::Cpu; stages])
+        Self {
+            devices: Devices::Cpu(stages),
+            ..self
+        }
     }
 
     /// The number of micro-batches that a batch is cut into.
@@ -213,26 +226,38 @@ impl AssemblyBuilder {
         let (samples, input) = batch.ok_or_else(|| {
             Error::Assembly("layers have no cost without a batch: call `batch`".into())
         })?;
-        let stages = match &schedule {
-            Source::Make(_) => threads.min(layers.len().saturating_sub(before)).max(1),
-            Source::Given(schedule) => schedule.stages(),
+        let in_pipeline = layers.len().saturating_sub(before);
+        let stages = match (&devices, &schedule) {
+            (Devices::Given(devices), _) => devices.len(),
+            (Devices::Cpu(stages), _) => *stages,
+            (Devices::Default, Source::Make(_)) => threads.min(in_pipeline).max(1),
+            (Devices::Default, Source::Given(schedule)) => schedule.stages(),
         };
-        let devices = devices.unwrap_or_else(|| vec![DeviceId::Cpu; stages]);
-        let parts = parts.unwrap_or_else(|| devices.len().saturating_mul(4).min(samples).max(1));
+        // Before anything is allocated for each stage.
+        if stages > in_pipeline && in_pipeline > 0 {
+            return Err(Error::Partition(gpipe_partition::Error::TooManyParts {
+                parts: stages,
+                layers: in_pipeline,
+            }));
+        }
+        let devices = match devices {
+            Devices::Given(devices) => devices,
+            Devices::Default | Devices::Cpu(_) => vec![DeviceId::Cpu; stages],
+        };
+        let parts = parts.unwrap_or_else(|| stages.saturating_mul(4).min(samples).max(1));
         let ranges = micro_batches(samples, parts)?;
         let own = Groups::new(parts, groups).and_then(|all| all.on_replica(replica, replicas));
         let own = own.map_or(parts, |own| own.own_micro_batches().len());
         let schedule = match schedule {
-            Source::Make(make) => make(devices.len(), own)?,
+            Source::Make(make) => make(stages, own)?,
             Source::Given(schedule) => schedule,
         };
-        if (schedule.stages(), schedule.micro_batches()) != (devices.len(), own) {
+        if (schedule.stages(), schedule.micro_batches()) != (stages, own) {
             return Err(Error::Assembly(format!(
-                "a schedule of {} stages and {} micro-batches, {} devices and {own} micro-batches: \
+                "a schedule of {} stages and {} micro-batches, {stages} devices and {own} micro-batches: \
                  give as many of each",
                 schedule.stages(),
                 schedule.micro_batches(),
-                devices.len(),
             )));
         }
         let costs = ModelCosts::new(&layers, &ranges, &input)?;
@@ -248,7 +273,7 @@ impl AssemblyBuilder {
         let costs = costs.with_before(before, &layers, input)?;
         let model = CostModel::Complete;
         let prices = StagePrices::new(&all, &layers, model, policy, &schedule, replicas, before)?;
-        let cut = prices.cut(&cut, devices.len(), before)?;
+        let cut = prices.cut(&cut, stages, before)?;
         let cut: Vec<_> = cut.ranges().collect();
         Ok(Assembly {
             remat_plan: RematPlan::new(policy, &bytes, &costs, &cut, &schedule)?,

@@ -28,6 +28,11 @@ fn a_builder_refuses_what_does_not_fit() {
         message(builder().stages(9)),
         "9 stages but 5 layers: use 5 or fewer"
     );
+    // Nothing is made for each of them first.
+    assert_eq!(
+        message(builder().stages(usize::MAX)),
+        "18446744073709551615 stages but 5 layers: use 5 or fewer"
+    );
     assert_eq!(
         message(builder().micro_batches(13)),
         "13 micro-batches but 12 samples: use 1 to 12 micro-batches"
