@@ -69,8 +69,7 @@ pub enum ParseScheduleError {
     /// No kind has this name. A table is not a kind: [`Schedule::from_csv`] reads it.
     #[error(
         "unknown schedule `{text}`: use gpipe, 1f1b, interleaved:V, looped-bfs:V, zb-h1, \
-         zb-h2, zb-v, v-half, v-min, dualpipe-v, zero-bubble, zero-bubble:N or a file \
-         such as table.csv"
+         zb-h2, zb-v, v-half, v-min, dualpipe-v, zero-bubble or zero-bubble:N"
     )]
     Unknown {
         /// The text.
@@ -117,6 +116,9 @@ struct Nearest(usize, usize);
 impl fmt::Display for Nearest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(stages, chunks) = *self;
+        if chunks == 0 {
+            return f.write_str("1 or more on each");
+        }
         let below = stages / chunks * chunks;
         match below.checked_add(chunks) {
             Some(above) if below == 0 => write!(f, "{above}"),
@@ -188,9 +190,7 @@ impl ScheduleKind {
         let chunks = self.chunks();
         let devices = match stages.checked_div(chunks) {
             Some(devices) if devices * chunks == stages => devices,
-            Some(_) => return Err(BuildScheduleError::Stages { stages, chunks }),
-            // No chunk: the builder refuses it.
-            None => stages,
+            _ => return Err(BuildScheduleError::Stages { stages, chunks }),
         };
         let schedule = match (self, costs) {
             (Self::ZeroBubble(held), Some(costs)) => {

@@ -62,7 +62,7 @@ fn other_texts_are_refused_with_what_to_write() {
     assert_eq!(
         parse("fifo").unwrap_err().to_string(),
         "unknown schedule `fifo`: use gpipe, 1f1b, interleaved:V, looped-bfs:V, zb-h1, zb-h2, zb-v, \
-         v-half, v-min, dualpipe-v, zero-bubble, zero-bubble:N or a file such as table.csv"
+         v-half, v-min, dualpipe-v, zero-bubble or zero-bubble:N"
     );
     for text in [
         "interleaved:0",
@@ -149,11 +149,13 @@ fn sizes_and_costs_that_do_not_fit_are_refused() {
         refused(ScheduleKind::Interleaved(4), last).to_string(),
         format!("{last} stages but 4 on each device: use {}", last - 3)
     );
+    assert_eq!(
+        refused(ScheduleKind::Interleaved(0), 4).to_string(),
+        "4 stages but 0 on each device: use 1 or more on each"
+    );
     for (kind, stages) in [
         (ScheduleKind::Gpipe, 0),
         (ScheduleKind::ZbV, 0),
-        (ScheduleKind::Interleaved(0), 4),
-        (ScheduleKind::LoopedBfs(0), 0),
         (ScheduleKind::ZeroBubble(None), 0),
     ] {
         let error = refused(kind, stages);

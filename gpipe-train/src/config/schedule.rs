@@ -125,13 +125,18 @@ fn build(
 }
 
 impl FromStr for ScheduleChoice {
-    type Err = ParseScheduleError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
-        match Self::is_table(text) {
-            true => Ok(Self::Table(text.into())),
-            false => text.parse().map(Self::Kind),
+    fn from_str(text: &str) -> Result<Self, String> {
+        if Self::is_table(text) {
+            return Ok(Self::Table(text.into()));
         }
+        text.parse().map(Self::Kind).map_err(|error| match error {
+            ParseScheduleError::Unknown { .. } => {
+                format!("{error}, or a file such as table.csv")
+            }
+            error => error.to_string(),
+        })
     }
 }
 
