@@ -17,7 +17,8 @@ use crate::measured_link::MeasuredLink;
 use crate::planned_portal::PlannedPortal;
 use crate::replicated_plan::ReplicatedPlan;
 
-/// One object. The variant in lower case is its `kind`, the fields are its other keys.
+/// One object. The variant in lower case is its `kind`, the fields are its other keys, but for
+/// [`host_seconds`](Self::Step::host_seconds).
 ///
 /// ```
 /// use gpipe_report::Event;
@@ -63,7 +64,8 @@ pub enum Event {
         tokens_per_second: f64,
         /// Seconds from the batch to the updated parameters.
         step_seconds: f64,
-        /// The longest time that a worker's thread spent on its actions: on a GPU, on launching them.
+        /// The longest time in seconds that a worker's thread spent on its actions: on a GPU, on launching them. Its key
+        /// is `asking_seconds`.
         #[serde(rename = "asking_seconds")]
         host_seconds: f64,
         /// Processor time of all threads meanwhile, where the system reports it.

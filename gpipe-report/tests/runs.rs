@@ -303,6 +303,10 @@ fn the_last_steps_are_kept_however_often_they_are_written() {
     };
     let schedule = gpipe(2, MICRO_BATCHES).unwrap();
     let mut run = RunFolder::reopen(&path, (), "", 4, now()).unwrap();
+    assert_eq!(
+        format!("{run:?}"),
+        format!("RunFolder {{ path: {path:?}, .. }}")
+    );
     let mut tracer = Tracer::new(record(&schedule), 3, |_| true);
     tracer.resume(&run, 3).unwrap();
     for step in 4..=13 {

@@ -1,9 +1,9 @@
 //! The folder of a run that goes on.
 
-use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use std::{fmt, fs};
 
 use gpipe_files::{Error as FileError, Links};
 
@@ -190,6 +190,15 @@ impl RunFolder {
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<()> {
         Ok(gpipe_files::replace_with(&self.at().join(TRACE), write)?)
+    }
+}
+
+/// The folder alone.
+impl fmt::Debug for RunFolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunFolder")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
