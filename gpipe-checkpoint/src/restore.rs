@@ -49,6 +49,9 @@ impl Checkpoint {
             gpipe_remat::Error::Parameter { .. } => self.unusable(&format!("{name}: {error}")),
             error => Error::Pipeline(error),
         };
+        if weights.is_empty() {
+            return Err(self.unusable(&"no file of weights to restore from: name one or more"));
+        }
         let mut values = Vec::new();
         for &weights in weights {
             let stored = open(weights)?.into_iter();

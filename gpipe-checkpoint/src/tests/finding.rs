@@ -62,16 +62,15 @@ fn what_does_not_fit_or_has_changed_is_refused() {
 
     let device = wide.transit.host().device(DeviceId::Cpu).unwrap();
     let mut other = assembled(1);
-    let error = checkpoint
-        .restore(
-            &["model/none"],
-            as_they_are,
-            &mut other.pipeline,
-            &OPTIMIZER,
-            &device,
-        )
-        .unwrap_err();
-    assert!(error.to_string().ends_with("model/none is missing"));
+    for (files, end) in [
+        (&["model/none"][..], "model/none is missing"),
+        (&[], "no file of weights to restore from: name one or more"),
+    ] {
+        let pipeline = &mut other.pipeline;
+        let error = checkpoint.restore(files, as_they_are, pipeline, &OPTIMIZER, &device);
+        let told = error.unwrap_err().to_string();
+        assert!(told.ends_with(end), "{told}");
+    }
 
     // The states are of parameters that are there, but not of this optimizer.
     let momentum = Sgd {
