@@ -30,7 +30,8 @@ pub trait LossStage<F> {
         target: Self::Target,
     ) -> Result<Option<F>, Self::Error>;
 
-    /// The loss of each micro-batch since `begin`, by its index. Called once per step, after all
+    /// The loss of each micro-batch since `begin`, by its index: the order of the calls of [`loss`](Self::loss) under built-in
+    /// schedules, which a table may change. Called once per step, after all
     /// stages of this worker have finished.
     ///
     /// # Errors
