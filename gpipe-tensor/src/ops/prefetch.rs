@@ -25,16 +25,27 @@ pub(super) fn fetch(floats: &[f32], index: usize) {
     fetch_at(floats.as_ptr().wrapping_add(index));
 }
 
+/// As [`fetch_at`], into the second-level cache: for what is needed after what fills the first-level cache.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+pub(super) fn fetch_far(place: *const f32) {
+    use std::arch::x86_64::_MM_HINT_T1;
+    prefetch::<_MM_HINT_T1>(place);
+}
+
 /// Asks for the cache line of a place, which may be none.
 #[inline(always)]
 pub(super) fn fetch_at(place: *const f32) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: every processor of this architecture has the instruction, which takes any address and has no effect but
-    // on caches.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
-    }
+    prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place);
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = place;
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+fn prefetch<const HINT: i32>(place: *const f32) {
+    // SAFETY: every processor of this architecture has the instruction, which takes any address and has no effect but
+    // on caches.
+    unsafe { std::arch::x86_64::_mm_prefetch::<HINT>(place.cast()) };
 }

@@ -8,7 +8,7 @@ use pulp::{NullaryFnOnce, Simd, cast};
 
 use crate::instruction_set::has_bf16_vectors;
 use crate::ops::matmul::matrix::Begin;
-use crate::ops::prefetch::fetch;
+use crate::ops::prefetch::{fetch, fetch_far};
 
 /// Steps between two looks ahead.
 const STEPS: usize = 4;
@@ -146,6 +146,7 @@ impl<M: Multiply, const ROWS: usize> NullaryFnOnce for Add<'_, M, ROWS> {
         let width = 2 * M::Simd::F32_LANES;
         let all_columns = (0..columns).step_by(width);
         for (b, column) in product.b.chunks_exact(depth * width).zip(all_columns) {
+            let mut next = b.as_ptr_range().end;
             let b = &b[..steps * width];
             let begin = product.begin.from(column);
             let all_rows = (0..rows).step_by(ROWS);
@@ -154,7 +155,8 @@ impl<M: Multiply, const ROWS: usize> NullaryFnOnce for Add<'_, M, ROWS> {
                 let c = &mut c[row * stride + column..];
                 let size = (ROWS.min(rows - row), width.min(columns - column));
                 if size == (ROWS, width) {
-                    whole_tile::<M, ROWS>(multiply, a, b, begin, c, stride);
+                    whole_tile::<M, ROWS>(multiply, (a, b), next, begin, c, stride);
+                    next = next.wrapping_add(steps / STEPS * width);
                 } else if size.0 <= FEW {
                     let sums = sums::<M, ROWS, FEW>(multiply, a, b);
                     part_of_tile(&sums, size, begin, c, stride);
@@ -174,12 +176,13 @@ const FEW: usize = 4;
 /// The sums of some rows of a tile.
 pub(in crate::ops) type Sums<S, const ROWS: usize> = [[<S as Simd>::f32s; 2]; ROWS];
 
-/// Computes a tile that lies inside of c.
+/// Computes a tile that lies inside of c, and meanwhile asks for what follows the place `next` of the later panels of columns:
+/// each tile for a share of them.
 #[inline(always)]
 fn whole_tile<M: Multiply, const ROWS: usize>(
     multiply: M,
-    a: &[f32],
-    b: &[f32],
+    (a, b): (&[f32], &[f32]),
+    mut next: *const f32,
     begin: Begin<'_>,
     c: &mut [f32],
     stride: usize,
@@ -191,7 +194,13 @@ fn whole_tile<M: Multiply, const ROWS: usize>(
         fetch(c, row * stride);
         fetch(c, row * stride + width - 1);
     }
-    let sums = sums::<M, ROWS, ROWS>(multiply, a, b);
+    let sums = sums_beside::<M, ROWS, ROWS>(multiply, a, b, || {
+        fetch_far(next);
+        if width > LINE {
+            fetch_far(next.wrapping_add(LINE));
+        }
+        next = next.wrapping_add(width);
+    });
     for (row, sums) in sums.iter().enumerate() {
         let out = M::Simd::as_mut_simd_f32s(&mut c[row * stride..][..width]).0;
         match begin {
@@ -241,11 +250,23 @@ pub(in crate::ops) fn sums<M: Multiply, const ROWS: usize, const SOME: usize>(
     a: &[f32],
     b: &[f32],
 ) -> Sums<M::Simd, SOME> {
+    sums_beside::<M, ROWS, SOME>(multiply, a, b, || ())
+}
+
+/// As [`sums`], with something else to do for each of its runs of [`STEPS`] steps.
+#[inline(always)]
+fn sums_beside<M: Multiply, const ROWS: usize, const SOME: usize>(
+    multiply: M,
+    a: &[f32],
+    b: &[f32],
+    mut beside: impl FnMut(),
+) -> Sums<M::Simd, SOME> {
     let mut sums = [[multiply.simd().splat_f32s(0.0); 2]; SOME];
     let (a, a_rest) = a.as_chunks::<ROWS>().0.as_chunks::<STEPS>();
     let b = M::Simd::as_simd_f32s(b).0.as_chunks::<2>().0;
     let (b, b_rest) = b.as_chunks::<STEPS>();
     for (a, b) in a.iter().zip(b) {
+        beside();
         for line in (0..STEPS * ROWS).step_by(LINE) {
             fetch(a.as_flattened(), AHEAD + line);
         }

@@ -8,12 +8,14 @@
 //! the second-level cache, `gemm-f32` is as fast or faster, since it copies less. By AVX-512 on a Zen 5 steps of two models
 //! take 0.95 to 0.98 of their time with `gemm-f32`. There, reading rows of a in place takes 1 to 2 % longer than copying them; on
 //! an Intel Xeon reading rows or columns of a in place by tiles of 8 by 48 takes 0.95 to 1.07 of the time by shape, the same in
-//! all, and asking for the lines that are copied next while tiles are multiplied changes nothing. That Xeon multiplies at
+//! all, and asking for the lines that are copied next while tiles are multiplied changes nothing. Asking for the next panels of b
+//! meanwhile, into the second-level cache, takes 0.98 of a step there. That Xeon multiplies at
 //! about 0.85 of its peak where all operands lie in the first-level cache, alike by tiles of 12 by 32, 14 by 32, 8 by 48, 9 by
-//! 48 and 6 by 64; MKL's products of 1,024 rows are as fast there as these. With weights that
-//! are packed already, a step of `bench-a` takes 0.97 of its time there on one thread and 0.98 to 0.99 on two. Packing them once a step for 4
-//! micro-batches would gain three quarters of that, for 8 bytes a parameter, so they are packed for every product. With GELU computed while its
-//! rows are packed, instead of before, a step takes 1.01 of its time.
+//! 48 and 6 by 64; MKL's products of 1,024 rows are as fast there as these. With weights that are packed already, a step of
+//! `bench-a` takes 0.97 of its time there on one thread and 0.98 to 0.99 on two. A prototype that packed them once a step, for 4 and 8
+//! micro-batches, took 1.02 and 1.03 of it (1.05 to 1.13 with AMX, where they grow by half; 0.97 in bf16): panels that were just packed
+//! are in the caches. So weights are packed for every product. With GELU computed while its rows are packed, instead of before, a
+//! step takes 1.01 of its time.
 //!
 //! With [`Precision::Bf16`], operands are rounded to the nearest bf16 when they are packed, two inner elements in the place
 //! of a float, and a step multiplies both.
