@@ -1,6 +1,7 @@
 //! The communication thread, the only one that calls MPI, and the transport that hands it messages.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -198,6 +199,17 @@ impl MpiTransport {
                 Err(_) => return Err("MPI did not end".to_owned()),
             }
         }
+    }
+}
+
+impl fmt::Debug for MpiTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "MpiTransport(rank {} of {})",
+            self.rank,
+            self.hosts.len()
+        )
     }
 }
 

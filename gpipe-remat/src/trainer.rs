@@ -133,13 +133,14 @@ impl<T: LossStage<Tensors> + 'static> Trainer<T> {
     }
 
     /// A training step on a batch that is cut into micro-batches already. `batch` makes it from the
-    /// number of the step; it is called again, with the same number, if a value of the step is not
+    /// number of the step, which its items have; it is called again, with the same number, if a value of the step is not
     /// finite, to find the first such value, and by [`step_with_retry`].
     ///
     /// # Errors
     /// [`Error::NonFinite`] or [`Error::NonFiniteGradients`] if a loss or a gradient is not finite:
     /// no parameter was changed then, and the next step has the same number. Else as
-    /// [`optimizer_step`], and if the batch cannot be made or the step fails, or its number is [`u64::MAX`].
+    /// [`optimizer_step`], and if the batch cannot be made or is of
+    /// another step, the step fails, or its number is [`u64::MAX`].
     pub fn step_on(
         &mut self,
         mut batch: impl FnMut(u64) -> Result<Vec<ItemOf<LayerStage, T>>>,
@@ -151,8 +152,19 @@ impl<T: LossStage<Tensors> + 'static> Trainer<T> {
             )));
         };
         let pipeline = &mut self.run.pipeline;
-        let first = batch(step)?;
-        let outcome = step_with_retry(pipeline, first, || batch(step))?;
+        let mut batch = || {
+            let items = batch(step)?;
+            // Random numbers of layers, such as dropout masks, are functions of it.
+            match items.iter().find(|item| item.micro_batch.step != step) {
+                Some(other) => Err(Error::Assembly(format!(
+                    "an item of step {} in the batch of step {step}: make its items with the number that the closure gets",
+                    other.micro_batch.step
+                ))),
+                None => Ok(items),
+            }
+        };
+        let first = batch()?;
+        let outcome = step_with_retry(pipeline, first, &mut batch)?;
         let loss = self.run.groups.sum(&outcome.losses);
         let stats = if loss.is_finite() {
             let lr = (self.learning_rate)(step);
@@ -162,7 +174,7 @@ impl<T: LossStage<Tensors> + 'static> Trainer<T> {
         };
         let stats = match stats {
             Err(error @ Error::NonFiniteGradients { .. }) => {
-                let first = first_non_finite(pipeline, batch(step)?)?;
+                let first = first_non_finite(pipeline, batch()?)?;
                 return Err(first.map_or(error, Error::NonFinite));
             }
             stats => stats?,

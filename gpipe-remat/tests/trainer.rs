@@ -5,11 +5,13 @@ mod common;
 #[path = "trainer/refusals.rs"]
 mod refusals;
 
+use std::slice::from_ref;
+
 use common::{Model, Outcome, Run};
 use gpipe_layers::layers::{Activation, Function, Layout, Linear};
 use gpipe_layers::{AdamW, Decay, Flow, Layer, Loss, Optimizer, Sgd, models};
 use gpipe_remat::{
-    Assembly, AssemblyBuilder, Error, Policy, Trainer, Value, batch_items, copy_owned,
+    Assembly, AssemblyBuilder, Error, Policy, Target, Trainer, Value, batch_items, copy_owned,
 };
 use gpipe_sched::{one_f_one_b, zb_h1};
 use gpipe_tensor::{DeviceId, Host, Tensor};
@@ -345,6 +347,30 @@ fn a_gradient_of_another_shape_is_one_of_the_loss() {
         // Nobody needs it there.
         own.pipeline.forward(batch(false)).expect("an evaluation");
     }
+}
+
+/// Its dropout masks would be those of another step.
+#[test]
+fn a_batch_of_another_step_is_refused_before_anything_is_trained() {
+    let host = Host::new(1).unwrap();
+    let cpu = host.device(DeviceId::Cpu).unwrap();
+    let assembled = builder().build(&host).unwrap();
+    let mut trainer = Trainer::new(assembled, Optimizer::from(AdamW::default()), |_| 0.1);
+    let [x, y] = [3, 2].map(|width| Tensor::zeros(&cpu, [12, width]).unwrap());
+    let target = |rows| {
+        Ok(Target {
+            values: y.rows(rows)?,
+            divisor: 12.0,
+        })
+    };
+    let constant = |_| batch_items(from_ref(&x), 4, 0, true, target);
+    trainer.step_on(constant).unwrap();
+    let refused = trainer.step_on(constant).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("an item of step 0 in the batch of step 1: "),
+        "{refused}"
+    );
+    assert_eq!(trainer.next_step(), 1);
 }
 
 #[test]

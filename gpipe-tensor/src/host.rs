@@ -321,6 +321,12 @@ impl Host {
     }
 }
 
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Host({} threads)", self.threads())
+    }
+}
+
 /// Locks despite poison: a poisoned lock means that another worker panicked, but the data are consistent,
 /// since no code panics while it holds the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -362,12 +368,12 @@ mod tests {
     #[test]
     fn none_and_too_many_threads_are_errors_that_name_the_mend() {
         assert_eq!(
-            Host::new(0).err().unwrap().to_string(),
+            Host::new(0).unwrap_err().to_string(),
             "threads: 0 threads cannot compute: use 1 or more"
         );
         for threads in [1025, 100_000, usize::MAX] {
             assert_eq!(
-                Host::new(threads).err().unwrap().to_string(),
+                Host::new(threads).unwrap_err().to_string(),
                 format!(
                     "threads: {threads} threads are more than a host starts: use 1024 or fewer"
                 )
