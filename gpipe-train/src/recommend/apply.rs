@@ -47,7 +47,7 @@ impl Recommender {
         };
         match (self.memory(), self.part.get()) {
             (own, Some(part)) if own.is_none_or(|own| part < own) => {
-                format!("{} in the memory that this machine has left", of_each(part))
+                format!("{} that this machine has left", of_each(part))
             }
             (None, _) => String::new(),
             (Some(memory), _) if are_alike(memory) => of_each(memory),

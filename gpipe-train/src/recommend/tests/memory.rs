@@ -208,7 +208,7 @@ fn a_plan_fits_the_memory_of_the_machine_with_copies_of_checkpoints() {
     let limited = within(most - (1 << 20));
     let note = of.memory_note(&limited.plan);
     assert!(
-        note.ends_with(" a worker in the memory that this machine has left"),
+        note.ends_with(" a worker that this machine has left"),
         "{note}"
     );
     assert!(needed(&of, &limited.plan) <= most - (1 << 20));
