@@ -9,6 +9,7 @@ mod messages;
 mod pulse;
 pub mod raw;
 mod session;
+mod traffic;
 
 pub use communication::MpiTransport;
 pub use error::Error;

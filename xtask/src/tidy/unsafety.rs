@@ -172,14 +172,14 @@ const MODULES: &[(&str, &str)] = &[
         "foreign: the emulator looks at every address",
     ),
     ("gpipe-mpi/src/api.rs", "foreign: under real launchers"),
-    (
-        "gpipe-mpi/src/communication/tests.rs",
-        "calls of a test that keep no address",
-    ),
     ("gpipe-mpi/src/library.rs", "foreign: under real launchers"),
     ("gpipe-mpi/src/messages.rs", "foreign: under real launchers"),
     ("gpipe-mpi/src/raw.rs", "foreign: under real launchers"),
     ("gpipe-mpi/src/session.rs", "foreign: under real launchers"),
+    (
+        "gpipe-mpi/src/traffic/tests.rs",
+        "calls of a test that keep no address",
+    ),
 ];
 
 /// The operations whose `cuda.rs` launches kernels, which is unsafe: addresses have no sizes. Tried as the

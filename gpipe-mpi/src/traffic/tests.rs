@@ -1,6 +1,9 @@
 //! The order of what the communication thread does.
 
+use std::sync::mpsc;
+
 use super::*;
+use crate::error::Error;
 use crate::session::Request;
 
 /// Calls of a rank whose one peer answers the first message: from then on all that was sent has left.
