@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::listing::{Entry, Target, classified, fault, masked};
 use super::view::View;
-use super::{Draw, Images, doubts, picture};
+use super::{Draw, Images, folder_warnings, picture};
 use crate::error::{Error, Result, SourceFault};
 use crate::options::{ImageOptions, SampleOptions};
 
@@ -49,10 +49,12 @@ impl Pictures {
             (digest, entry.name.clone())
         });
         match image.masks {
-            true => warnings.extend(doubts::of_masks(&setting, &entries)),
+            true => warnings.extend(folder_warnings::of_masks(&setting, &entries)),
             false => {
                 let known = image.names.len();
-                warnings.extend(doubts::of_classes(&setting, root, &entries, known)?);
+                warnings.extend(folder_warnings::of_classes(
+                    &setting, root, &entries, known,
+                )?);
             }
         }
         Ok(Self {

@@ -1,8 +1,8 @@
 //! Images as samples: the digits, noise made by counter, and folders of pictures.
 
 mod digits;
-mod doubts;
 mod folder;
+mod folder_warnings;
 mod listing;
 mod picture;
 mod synthetic;

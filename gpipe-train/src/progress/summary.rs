@@ -1,4 +1,4 @@
-//! What is said of a run that is done.
+//! The summary of a finished run.
 
 use gpipe_report::{Event, numbers};
 

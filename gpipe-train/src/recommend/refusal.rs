@@ -1,4 +1,4 @@
-//! What is said where no plan fits the memory of the workers.
+//! Errors and their mends where no plan fits the memory of the workers.
 
 use gpipe_remat::Policy;
 use gpipe_remat::planner::{PlanRequest, Planner};

@@ -1,4 +1,4 @@
-//! What a user should know of a folder of pictures before it is learned from: masks of class numbers taken for shades, a single
+//! Warnings about a folder of pictures before it is learned from: masks of class numbers taken for shades, a single
 //! class, and pictures that are passed over.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ const MASKS_LOOKED_AT: usize = 16;
 /// The shades of a mask from here on are nearer to white than to black.
 const HALF: u8 = 128;
 
-/// What a user should know of a folder of classes, a line each: a class without others to tell it from, and pictures
+/// The warnings about a folder of classes, a line each: a class without others to tell it from, and pictures
 /// beside the folders.
 pub(super) fn of_classes(
     setting: &str,
@@ -55,7 +55,7 @@ pub(super) fn of_classes(
     Ok(told)
 }
 
-/// What a user should know of the shades of masks, by the first of them that can be read: that none is nearer to white than to
+/// The warning about the shades of masks, by the first of them that can be read: that none is nearer to white than to
 /// black, as where masks are class numbers, colours of a palette or transparency. Masks that are black alone may show nothing.
 pub(super) fn of_masks(setting: &str, entries: &[Entry]) -> Option<String> {
     let (mut looked_at, mut brightest, mut is_transparent) = (0, 0, false);
@@ -109,7 +109,7 @@ mod tests {
         picture.into().save(path).unwrap();
     }
 
-    /// What is told of a folder.
+    /// The warnings about a folder.
     fn told(root: &Path, masks: bool, names: &[&str]) -> Result<Vec<String>> {
         let options = SampleOptions {
             source: root.to_str().unwrap().to_owned(),
