@@ -59,6 +59,9 @@ fn run(args: &Args) -> Result<()> {
         Command::Eval(eval) => ranks::over(&LaunchedArgs::default(), || {
             commands::eval::run(eval, output)
         }),
+        Command::Predict(predict) => ranks::over(&LaunchedArgs::default(), || {
+            commands::predict::run(predict, output)
+        }),
         Command::Sample(sample) => ranks::over(&LaunchedArgs::default(), || {
             commands::sample::run(sample, output)
         }),
@@ -151,14 +154,18 @@ fn usage_fail(error: &clap::Error) -> Fail {
     let is_value = !typed.starts_with("--") || !typed.chars().all(is_flag);
     let is_taken = |key: &str| Overrides::is_read_by_forward_passes(key, is_of(&["eval"]));
     let mend = match (key_of(typed), typed.starts_with('-')) {
-        (Some("model.name"), _) if is_of(&["eval", "sample"]) => "name the model without a flag; ",
-        (Some(key), _) if is_of(&["eval", "sample"]) && is_taken(key) => {
+        (Some("model.name"), _) if is_of(&["eval", "predict", "sample"]) => {
+            "name the model without a flag; "
+        }
+        (Some(key), _) if is_of(&["eval", "predict", "sample"]) && is_taken(key) => {
             &*format!("use --set {key}=VALUE; ")
         }
         (_, false) if is_of(&["train", "plan", "verify"]) => {
             "use a flag, as in --model gpt2, --data notes.txt or --set KEY=VALUE; "
         }
-        (_, true) if is_value && is_of(&["train", "plan", "verify", "eval", "sample"]) => {
+        (_, true)
+            if is_value && is_of(&["train", "plan", "verify", "eval", "predict", "sample"]) =>
+        {
             "write FLAG=VALUE where the value of a flag begins with a dash; "
         }
         _ => "",

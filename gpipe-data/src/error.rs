@@ -70,6 +70,14 @@ pub enum Error {
         /// What is wrong with it.
         fault: String,
     },
+    /// A path that a caller names is no picture that is read.
+    #[error("{}: {fault}: name a PNG or JPEG with 8 bits a channel, or a folder with some", path.display())]
+    NoPicture {
+        /// The path.
+        path: PathBuf,
+        /// Why not.
+        fault: String,
+    },
     /// A tokenizer has tokens that the model does not know.
     #[error(
         "{}: its largest token is {largest}, but the model knows {known} (model.vocab, vocab_size): take the \

@@ -27,7 +27,10 @@ pub use batches::{
 pub use chats::is_chats;
 pub use dataset::Dataset;
 pub use error::{ChatFault, Error, PairFault, Result, SourceFault};
-pub use images::{CLASSES, DIGITS, Draw, PIXELS, SIDE, SYNTHETIC, class_names, count_classes};
+pub use images::{
+    CLASSES, DIGITS, Draw, NamedPicture, PIXELS, PictureMask, PictureReader, SIDE, SYNTHETIC,
+    ViewedPicture, class_names, count_classes, named_pictures,
+};
 pub use options::{HeldOut, ImageOptions, SampleOptions};
 pub use permutation::Permutation;
 pub use source::{CICERO, read_text};

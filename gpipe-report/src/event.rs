@@ -15,6 +15,7 @@ use crate::found_device::FoundDevice;
 use crate::found_rank::{FoundMpi, FoundRank};
 use crate::measured_link::MeasuredLink;
 use crate::planned_portal::PlannedPortal;
+use crate::predicted_picture::PredictedPicture;
 use crate::replicated_plan::ReplicatedPlan;
 
 /// One object. The variant in lower case is its `kind`, the fields are its other keys, but for
@@ -108,6 +109,8 @@ pub enum Event {
         /// Tokens divided by seconds.
         tokens_per_second: f64,
     },
+    /// A model predicted what a picture shows.
+    Predicted(PredictedPicture),
     /// A checkpoint is complete: it would survive a loss of power.
     Save {
         /// Steps before it.

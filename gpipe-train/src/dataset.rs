@@ -194,7 +194,7 @@ pub(crate) fn trained_classes(config: &TrainConfig, folder: Option<&Path>) -> Re
 }
 
 /// The names of the classes of the model in a folder, by number; empty if it says none.
-fn known_classes(folder: Option<&Path>) -> Result<Vec<String>> {
+pub(crate) fn known_classes(folder: Option<&Path>) -> Result<Vec<String>> {
     let described = folder.map(gpipe_hf::read_config).transpose()?;
     Ok(described.map_or(Vec::new(), |of| gpipe_hf::class_names(&of.ids)))
 }
@@ -245,16 +245,19 @@ fn options(config: &TrainConfig, held_out: HeldOut, names: Vec<String>) -> Resul
         vocab: config.model.vocab().unwrap_or(usize::MAX),
         threads: config.pipeline.threads.get(),
         memory: machine::free_memory(),
-        image: config
-            .model
-            .images()
-            .zip(config.data.image_size)
-            .map(|(keys, size)| ImageOptions {
-                size: size.get(),
-                channels: keys.channels.get(),
-                classes: keys.classes.get(),
-                masks: config.learns_masks(),
-                names,
-            }),
+        image: image_options(config, names),
+    })
+}
+
+/// The images that the configured model takes, with classes of these names; `None` for one that takes none, or the pixels of
+/// digits as a row.
+pub(crate) fn image_options(config: &TrainConfig, names: Vec<String>) -> Option<ImageOptions> {
+    let (keys, size) = config.model.images().zip(config.data.image_size)?;
+    Some(ImageOptions {
+        size: size.get(),
+        channels: keys.channels.get(),
+        classes: keys.classes.get(),
+        masks: config.learns_masks(),
+        names,
     })
 }

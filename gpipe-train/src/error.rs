@@ -80,6 +80,11 @@ impl Error {
         }
     }
 
+    /// [`Error::Run`] for a model whose logits are not finite.
+    pub(crate) fn diverged() -> Self {
+        Self::run("the logits are not finite: the weights have diverged, use an earlier checkpoint")
+    }
+
     /// [`Error::Drawn`] from a text whose first line is the message and whose others are the picture;
     /// [`Error::Invalid`] for one line.
     pub(crate) fn drawn(text: String) -> Self {

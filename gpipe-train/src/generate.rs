@@ -11,7 +11,7 @@ use gpipe_tensor::{Tensor, Tensors};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
-use crate::launch::check_same_text;
+use crate::launch::check_same_request;
 use crate::setup::Setup;
 
 /// The name of the random stream: the draw of a token is a function of the seed, the number of its prompt
@@ -184,8 +184,9 @@ impl Generator {
         if let (Some(world), false) = (self.run.pipeline.world(), self.is_agreed) {
             let prompts: Vec<_> =
                 (self.rows.iter().map(|row| (&row.source, &row.tokens))).collect();
-            check_same_text(
+            check_same_request(
                 world,
+                ["text", "tokenizer"],
                 format!("{beams:?} {:?} {prompts:?}", self.generation),
             )?;
         }
@@ -270,11 +271,7 @@ impl Generator {
                 }
                 Ok::<_, gpipe_remat::Error>(choices.into_iter().collect::<Option<Vec<R>>>())
             });
-        choices.map_err(Error::run)?.ok_or_else(|| {
-            Error::run(
-                "the logits are not finite: the weights have diverged, use an earlier checkpoint",
-            )
-        })
+        choices.map_err(Error::run)?.ok_or_else(Error::diverged)
     }
 
     /// The tokens that are not cached yet.

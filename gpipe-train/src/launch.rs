@@ -250,17 +250,21 @@ pub(crate) fn check_same_weights(world: &World, digests: String) -> Result<()> {
     }
 }
 
-/// Refuses ranks that were asked for another text than rank 0: each would choose its own tokens, and wait for others when
-/// some have theirs. Every rank calls it.
+/// Refuses ranks that were asked for another `what` than rank 0, which depends on the `files` that each host has: each would
+/// find its own, and wait for others when some have theirs. Every rank calls it.
 ///
 /// # Errors
 /// [`Error::Invalid`] with the first such rank.
-pub(crate) fn check_same_text(world: &World, asked: String) -> Result<()> {
+pub(crate) fn check_same_request(
+    world: &World,
+    [what, files]: [&str; 2],
+    asked: String,
+) -> Result<()> {
     let all = Shared::new(world, [asked])?;
     match all.other(0) {
         None => Ok(()),
         Some(rank) => Err(Error::invalid(format!(
-            "{} was asked for another text than {}: start all ranks with the same flags, and copy the tokenizer to the same \
+            "{} was asked for another {what} than {}: start all ranks with the same flags, and copy the {files} to the same \
              path on each host",
             all.name(rank),
             all.name(0)

@@ -7,6 +7,7 @@ pub mod config;
 pub mod cost_import;
 mod dataset;
 mod error;
+mod evaluation;
 mod generate;
 #[cfg(any(test, feature = "cuda"))]
 mod kernel_cache;
@@ -21,6 +22,7 @@ mod model_source;
 mod nccl;
 mod pace;
 mod precision;
+mod predict;
 mod printable;
 pub mod profile;
 mod progress;
@@ -44,6 +46,7 @@ pub use dataset::{
     data_warnings, dataset, end_tokens, held_out_dataset, prompt_tokens, vocabulary,
 };
 pub use error::{BoxedError, Error, Result, one_line};
+pub use evaluation::{Evaluation, evaluation_heading};
 pub use generate::beams::Beam;
 pub use generate::{Generated, Generation, Generator};
 pub use gpipe_mpi::{FoundLibrary, Launcher};
@@ -51,6 +54,7 @@ pub use launch::{Launched, found_mpi, is_first_rank, join_launcher};
 #[cfg(feature = "cuda")]
 pub use launches::step_launches;
 pub use model_source::{ModelSource, find};
+pub use predict::{Prediction, Predictor, mask_files, write_mask};
 pub use printable::{harmless, printable};
 pub use progress_sink::{ProgressSink, Silent};
 pub use resume::{StartPoint, last_run};
@@ -59,4 +63,4 @@ pub use run::{PreparedRun, RunEnd, RunOptions};
 pub use setup::{Forecast, Setup, check_stages, cut, cuts, micro_batches_of, plan_event, unit};
 pub use shell::quoted;
 pub use trained_model::{check_merge, save_merged};
-pub use training_loop::{Evaluation, Recipe, Step, evaluate, train};
+pub use training_loop::{Recipe, Step, evaluate, train};

@@ -11,13 +11,14 @@ use gpipe_report::{Event, Tracer, numbers};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, FailedRun, Result, one_line};
+use crate::evaluation::Evaluation;
 use crate::pace::Pace;
 use crate::printable::printable;
 use crate::progress_sink::ProgressSink;
 use crate::resume::StartedRun;
 use crate::run_record::RunRecord;
 use crate::setup::Forecast;
-use crate::training_loop::{Evaluation, Step};
+use crate::training_loop::Step;
 
 /// Writes the progress of a run to its folder and to a sink.
 pub(crate) struct ProgressReporter<'a, S: ProgressSink> {

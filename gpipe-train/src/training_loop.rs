@@ -14,6 +14,7 @@ use gpipe_tensor::Device;
 
 use crate::config::TrainConfig;
 use crate::error::{BoxedError, Error, NonFiniteStep, Result, with_key};
+use crate::evaluation::Evaluation;
 use crate::launch::check_same_files;
 use crate::machine;
 
@@ -180,18 +181,6 @@ fn not_finite(first: Option<NonFinite>, grad_norm: f64) -> NonFiniteStep {
         |first| first.to_string(),
     );
     NonFiniteStep(format!("{fault}: lower `optimizer.lr`"))
-}
-
-/// The result of an evaluation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Evaluation {
-    /// The mean loss over the targets.
-    pub loss: f64,
-    /// The fraction of targets predicted with the highest logit.
-    pub accuracy: f64,
-    /// The number of targets: tokens or images.
-    pub targets: u64,
 }
 
 /// Evaluates the model on the held-out samples, forward only, after `steps` training steps. Of several replicas each

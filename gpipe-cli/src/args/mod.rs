@@ -23,7 +23,7 @@ pub use generate::{Artifact, GenerateArgs};
 pub use plan::PlanArgs;
 pub use settings::{Settings, Workers};
 pub use train::{LaunchedArgs, TrainArgs, VerifyArgs};
-pub use trained::{EvalArgs, SampleArgs};
+pub use trained::{EvalArgs, PredictArgs, SampleArgs};
 
 /// Train neural networks by pipeline parallelism
 ///
@@ -125,6 +125,20 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
   gpipe eval ~/models/gpt2 --data notes/ --seq-len 256 --json"
     )]
     Eval(EvalArgs),
+    /// Predict the classes of pictures, or their masks
+    #[command(
+        allow_negative_numbers = true,
+        args_override_self = true,
+        after_long_help = "Examples:
+  gpipe predict runs/NAME cat.jpg          its class, by the latest checkpoint
+  gpipe predict runs/NAME pictures/ --top 5 --json
+  gpipe predict runs/UNET pictures/ --masks masks/
+
+A classifier sees the square in the centre, as in an evaluation; masks are of
+the whole picture, in squares of its shorter side. A model of the built-in
+digits takes bright ink on a dark ground."
+    )]
+    Predict(PredictArgs),
     /// Generate text from a prompt
     #[command(
         allow_negative_numbers = true,

@@ -1,4 +1,4 @@
-//! Arguments of `gpipe eval` and `gpipe sample`.
+//! Arguments of `gpipe eval`, `gpipe predict` and `gpipe sample`.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -33,6 +33,33 @@ pub struct EvalArgs {
     /// Write the model with its adapters merged into its weights to a new folder
     #[arg(long, value_name = "FOLDER", help_heading = "Model")]
     pub save_merged: Option<PathBuf>,
+    /// Set any key of the configuration; may be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
+    pub set: Vec<String>,
+    /// Stages and workers.
+    #[command(flatten)]
+    pub workers: Workers,
+}
+
+/// Arguments of `gpipe predict`.
+#[derive(Debug, clap::Args)]
+pub struct PredictArgs {
+    /// The folder of a run (its newest intact checkpoint), a checkpoint, or a folder with config.json
+    #[arg(value_name = "MODEL")]
+    pub model: PathBuf,
+    /// PNG and JPEG files, and folders with some
+    #[arg(value_name = "PICTURE", required = true)]
+    pub pictures: Vec<PathBuf>,
+    /// Print the N likeliest classes
+    #[arg(long, value_name = "N", default_value = "1", help_heading = "Output", value_parser = whole::<NonZeroUsize>)]
+    pub top: NonZeroUsize,
+    /// Write the mask of each picture to this folder, as PICTURE.png: from black to white the probability of each pixel; needed
+    /// for a model that learned masks
+    #[arg(long, value_name = "FOLDER", help_heading = "Output")]
+    pub masks: Option<PathBuf>,
+    /// Pictures per batch [default: those of the run, or 8]
+    #[arg(long, value_name = "SAMPLES", help_heading = "Data")]
+    pub batch_size: Option<String>,
     /// Set any key of the configuration; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<String>,

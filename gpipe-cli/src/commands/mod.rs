@@ -8,12 +8,14 @@ pub mod eval;
 pub mod generate;
 pub mod help;
 pub mod plan;
+pub mod predict;
 mod profile;
 mod refusals;
 pub mod report;
 pub mod sample;
 mod schedules;
 pub mod train;
+mod trained;
 pub mod verify;
 
 /// The default folder of runs and of `profile.json`.

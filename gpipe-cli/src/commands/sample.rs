@@ -4,16 +4,15 @@ use std::io::{IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use gpipe_data::{StreamDecoder, Vocabulary};
+use gpipe_data::StreamDecoder;
 use gpipe_layers::Sampling;
 use gpipe_report::Event;
-use gpipe_train::{Generation, Generator, ModelSource, Setting, Setup, TrainConfig};
+use gpipe_train::{Generation, Generator, ModelSource, Setting, TrainConfig};
 
-use super::train::kernel_cache;
+use super::trained;
 use crate::args::{OutputArgs, SampleArgs, Settings};
 use crate::fail::{Fail, Result};
 use crate::output::{Console, is_silent, print, tell_if_slow};
-use crate::ranks;
 
 /// Prints the prompt and the generated text.
 pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
@@ -22,29 +21,28 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
             "--prompt: is empty: use at least one character",
         ));
     }
-    let source = gpipe_train::find(&args.model)?;
     let console = Console::new(output, 1)?;
-    for warning in &source.warnings {
-        console.warn(warning);
-    }
+    let source = trained::find(&args.model, &console)?;
     let config = configuration(args, &source)?;
-    let Some(vocab) = config.model.vocab() else {
+    if config.model.vocab().is_none() {
         return Err(Fail::invalid(format!(
-            "{}: the model classifies images and generates no text: use gpipe eval",
+            "{}: the model classifies images and generates no text: use gpipe predict",
             args.model.display()
         )));
-    };
+    }
     let found = gpipe_train::vocabulary(&config, Some(&source.model))?;
     if let Some(warning) = &found.warning {
         console.warn(warning);
     }
     let vocabulary = &found.vocabulary;
-    let prompts = prompts(&config, &args.prompt, vocabulary, vocab)?;
+    let tokens = |text: &String| gpipe_train::prompt_tokens(&config, vocabulary, text, "--prompt");
+    let prompts: Vec<_> = args
+        .prompt
+        .iter()
+        .map(tokens)
+        .collect::<gpipe_train::Result<_>>()?;
     let ends = gpipe_train::end_tokens(&config, vocabulary)?;
-    let setup = Setup::forward_only_over(&config, ranks::world().as_ref())?;
-    let mut setup = setup.with_kernel_cache(kernel_cache().as_deref());
-    setup.open_weights(&config)?;
-    setup.check_memory(&config)?;
+    let setup = trained::setup(&config)?;
     let decoder = |prompt: &Vec<u32>| StreamDecoder::new(vocabulary).after(prompt);
     let mut decoders: Vec<StreamDecoder<'_>> = prompts.iter().map(decoder).collect();
     let generation = Generation {
@@ -124,30 +122,6 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The tokens of the prompts.
-fn prompts(
-    config: &TrainConfig,
-    texts: &[String],
-    vocabulary: &Vocabulary,
-    vocab: usize,
-) -> Result<Vec<Vec<u32>>> {
-    let encode = |text: &String| {
-        let tokens = gpipe_train::prompt_tokens(config, vocabulary, text, "--prompt")?;
-        if tokens.is_empty() {
-            return Err(Fail::invalid(
-                "--prompt: the tokenizer has no tokens for it: use another",
-            ));
-        }
-        if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocab) {
-            return Err(Fail::invalid(format!(
-                "--prompt: token {token} is beyond the {vocab} tokens of the model: use another"
-            )));
-        }
-        Ok(tokens)
-    };
-    texts.iter().map(encode).collect()
 }
 
 /// The configuration of the run, if there is one, for a single sample.

@@ -137,7 +137,7 @@ fn a_trained_classifier_is_evaluated_and_says_no_text() {
     let said = stderr(&refused);
     assert_eq!(refused.status.code(), Some(2));
     assert!(
-        said.lines().count() == 1 && said.contains("gpipe eval"),
+        said.lines().count() == 1 && said.contains("gpipe predict"),
         "{said}"
     );
     assert_eq!(stdout(&refused), "");

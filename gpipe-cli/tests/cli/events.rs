@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::models::on_recorded;
-use super::{gpipe, objects, parse, small};
+use super::{gpipe, objects, parse, predictions, small};
 
 /// A plan with portals.
 const UNET: &str = "plan --model unet:1,4 --data synthetic --image-size 64 --batch-size 4 \
@@ -95,7 +95,10 @@ fn every_object_has_exactly_the_documented_keys() {
         on_recorded("eval", &["--json"]),
         on_recorded("sample", &["--tokens", "2", "--json"]),
     ];
-    let mut found: Vec<Value> = printed.iter().flat_map(objects).collect();
+    let predicted = tempfile::tempdir().unwrap();
+    let predicted = predictions::printed(predicted.path());
+    let printed = printed.iter().chain(&predicted);
+    let mut found: Vec<Value> = printed.flat_map(objects).collect();
     let diverges = [
         "--steps",
         "3",

@@ -29,6 +29,7 @@ mod models;
 mod parity;
 mod pictures;
 mod plan;
+mod predictions;
 mod ranks;
 mod recommended;
 mod reference;

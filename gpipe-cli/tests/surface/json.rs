@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -32,6 +33,41 @@ const OF_A_DEVICE: &[(&str, &str)] = &[
     ("libraries", "text"),
     ("reason", "text"),
 ];
+
+/// What `predict` prints of a class and of a mask.
+fn predictions(folder: &Path) -> Vec<(&'static str, String)> {
+    let shades = image::GrayImage::from_fn(32, 32, |x, y| image::Luma([(x * y) as u8]));
+    for part in ["classes/a", "classes/b", "images", "masks"] {
+        fs::create_dir_all(folder.join("pictures").join(part)).unwrap();
+        for i in 0..2 {
+            let name = format!("pictures/{part}/{i}.png");
+            shades.save(folder.join(name)).unwrap();
+        }
+    }
+    let predicted = |model: &str, data: &str, flags: &str| {
+        let given = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            stdout(&gpipe(folder, &words))
+        };
+        given(&format!(
+            "train --model {model} --data {data} --image-size 64 --batch-size 1 --micro-batches 1 --steps 1 --threads 1 \
+             --out {model} --quiet"
+        ));
+        given(&format!(
+            "predict {model} pictures/images/0.png --json {flags}"
+        ))
+    };
+    vec![
+        (
+            "predict CLASSES",
+            predicted("convnet:1", "pictures/classes", ""),
+        ),
+        (
+            "predict MASKS",
+            predicted("unet:1,2", "pictures", "--masks predicted"),
+        ),
+    ]
+}
 
 #[test]
 fn every_object_has_its_keys_and_types() {
@@ -87,6 +123,7 @@ fn every_object_has_its_keys_and_types() {
         ),
         ("sample", given("sample run --tokens 2 --json")),
     ];
+    printed.extend(predictions(folder));
     let diverges = "--steps 3 --lr 1e30 --clip-norm 0 --warmup-steps 0 --json --out failed";
     let words: Vec<&str> = diverges.split(' ').collect();
     let failed = super::tiny(folder, "train", &words).stdout;

@@ -12,6 +12,7 @@ mod job;
 mod kills;
 #[path = "../../../gpipe-mpi/tests/common/launcher.rs"]
 mod launcher;
+mod predictions;
 mod replicas;
 #[path = "../common/tensors.rs"]
 mod tensors;

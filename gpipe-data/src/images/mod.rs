@@ -1,4 +1,4 @@
-//! Images as samples: the digits, noise made by counter, and folders of pictures.
+//! Images as samples: the digits, noise made by counter, and folders of pictures; and pictures without targets.
 
 mod digits;
 mod folder;
@@ -6,12 +6,14 @@ mod folder_warnings;
 mod listing;
 mod picture;
 mod synthetic;
+mod unlabelled;
 mod view;
 
 pub use digits::{CLASSES, DIGITS, Digits, PIXELS, SIDE};
 pub use folder::Pictures;
 pub use listing::{class_names, count_classes};
 pub use synthetic::{SYNTHETIC, Synthetic};
+pub use unlabelled::{NamedPicture, PictureMask, PictureReader, ViewedPicture, named_pictures};
 
 use gpipe_tensor::{Device, Tensor};
 use sha2::Sha256;

@@ -34,8 +34,7 @@ impl View {
     /// torchvision): a function of the seed, the epoch and the sample. In an evaluation a square in the centre.
     pub fn of(width: u32, height: u32, seed: u64, draw: Draw) -> Self {
         let Some(epoch) = draw.epoch else {
-            let side = f64::from(width.min(height)) * CENTRE;
-            return Self::centre(width, height, side.round() as u32);
+            return Self::evaluated(width, height);
         };
         let random = Key::new(seed, "data.view", epoch).sample(draw.sample);
         let uniform = |index: u64| f64::from(random.uniform(index));
@@ -61,8 +60,47 @@ impl View {
         }
         Self {
             mirrored,
-            ..Self::centre(width, height, width.min(height))
+            ..Self::largest(width, height)
         }
+    }
+
+    /// The view of an evaluation.
+    pub fn evaluated(width: u32, height: u32) -> Self {
+        let side = f64::from(width.min(height)) * CENTRE;
+        Self::centre(width, height, side.round() as u32)
+    }
+
+    /// The largest square, in the centre.
+    pub fn largest(width: u32, height: u32) -> Self {
+        Self::centre(width, height, width.min(height))
+    }
+
+    /// The fewest of the largest squares that cover a picture, evenly apart.
+    pub fn covering(width: u32, height: u32) -> Vec<Self> {
+        let side = width.min(height).max(1);
+        let room = width.max(height).max(1) - side;
+        let gaps = room.div_ceil(side);
+        let first = Self::largest(width, height);
+        let square = |number: u32| {
+            // Within the room, which is a `u32`.
+            let place = (u64::from(room) * u64::from(number) / u64::from(gaps.max(1))) as u32;
+            match width > height {
+                true => Self {
+                    left: place,
+                    ..first
+                },
+                false => Self {
+                    top: place,
+                    ..first
+                },
+            }
+        };
+        (0..=gaps).map(square).collect()
+    }
+
+    /// Left, top, width and height in pixels of the picture.
+    pub fn place(&self) -> [u32; 4] {
+        [self.left, self.top, self.width, self.height]
     }
 
     /// A square in the centre.
@@ -99,7 +137,18 @@ impl View {
 
     /// Writes what is seen of a mask, from 0 to 1, without mixing neighbouring pixels.
     pub fn mask(&self, mask: &DynamicImage, size: u32, values: &mut [f32]) {
-        let bytes = self.seen(&grey(mask), size, FilterType::Nearest).into_raw();
+        self.shades(mask, size, FilterType::Nearest, values);
+    }
+
+    /// Writes what is seen of a picture in shades of grey, from 0 to 1.
+    pub fn shades(
+        &self,
+        picture: &DynamicImage,
+        size: u32,
+        filter: FilterType,
+        values: &mut [f32],
+    ) {
+        let bytes = self.seen(&grey(picture), size, filter).into_raw();
         for (value, byte) in values.iter_mut().zip(bytes) {
             *value = f32::from(byte) / 255.0;
         }
@@ -179,6 +228,33 @@ mod tests {
             (centre.left, centre.top, centre.width, centre.mirrored),
             (110, 30, 420, false)
         );
+    }
+
+    #[test]
+    fn squares_cover_every_pixel() {
+        for (width, height) in [
+            (1, 1),
+            (1, 16),
+            (640, 480),
+            (480, 640),
+            (100, 100),
+            (300, 100),
+            (301, 100),
+            (7, 111),
+        ] {
+            let squares = View::covering(width, height);
+            let side = width.min(height);
+            assert_eq!(squares.len() as u32, width.max(height).div_ceil(side));
+            let mut end = 0;
+            for square in &squares {
+                let [left, top, w, h] = square.place();
+                assert_eq!([w, h], [side, side]);
+                assert_eq!(left.min(top), 0);
+                assert!(left.max(top) <= end, "{squares:?}");
+                end = left.max(top) + side;
+            }
+            assert_eq!(end, width.max(height), "{squares:?}");
+        }
     }
 
     #[test]
