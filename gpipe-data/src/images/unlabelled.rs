@@ -140,6 +140,7 @@ impl PictureReader {
         };
         let picture = picture::read(path).map_err(|error| match error {
             Error::Picture { fault, .. } => no_picture(fault),
+            Error::File(error) => Error::File(error.with_mend("make it readable, or leave it out")),
             other => other,
         })?;
         let (width, height) = picture.dimensions();
