@@ -80,9 +80,10 @@ pub enum Error {
     },
     /// A tokenizer has tokens that the model does not know.
     #[error(
-        "{}: its largest token is {largest}, but the model knows {known} (model.vocab, vocab_size): take the \
-         tokenizer that belongs to the model, or `data.tokenizer = bytes`",
-        path.display()
+        "{}: its largest token is {largest}, but the model knows {known} tokens, up to {} (model.vocab, vocab_size): take \
+         the tokenizer that belongs to the model, or `data.tokenizer = bytes`",
+        path.display(),
+        known.saturating_sub(1)
     )]
     ForeignTokenizer {
         /// The file of the tokenizer.
