@@ -40,10 +40,16 @@ fn parse(bytes: &[u8], here: &Profile) -> std::result::Result<Profile, String> {
     if profile.gpipe != here.gpipe {
         return Err(format!("measured by gpipe {}", profile.gpipe));
     }
-    if (&profile.processor, &profile.instructions) != (&here.processor, &here.instructions) {
+    if profile.processor != here.processor {
         return Err(format!(
             "measured on another machine, {}",
             profile.processor
+        ));
+    }
+    if profile.instructions != here.instructions {
+        return Err(format!(
+            "measured with other instructions, {}",
+            profile.instructions
         ));
     }
     if profile.threads != here.threads {
@@ -108,10 +114,11 @@ mod tests {
         };
         assert_eq!(spoilt(&|_| {}), Ok(here.clone()));
         type Case<'a> = (&'a dyn Fn(&mut Profile), &'a str);
-        let faults: [Case<'_>; 7] = [
+        let faults: [Case<'_>; 8] = [
             (&|p| p.format = 2, "format 2"),
             (&|p| p.gpipe = "0".into(), "gpipe 0"),
             (&|p| p.processor = "q".into(), "another machine, q"),
+            (&|p| p.instructions = "j".into(), "other instructions, j"),
             (&|p| p.threads = 8, "8 threads"),
             (&|p| p.action_seconds = -1.0, "invalid times"),
             (
