@@ -13,7 +13,7 @@ fn a_plan_for_a_missing_gpu_tells_no_time_and_warns() {
     let (told, said) = (stdout(&output), stderr(&output));
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(!told.contains("\nstep "), "{told}");
-    let warning = "warning: train would refuse this: device cuda:77 is not here";
+    let warning = "warning: train would refuse this: device cuda:77 is not here: use --devices cpu";
     assert!(said.contains(warning), "{said}");
     let events = objects(&small(
         folder.path(),

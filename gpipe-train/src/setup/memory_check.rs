@@ -81,7 +81,12 @@ impl Setup {
                 .map(|fault| one_line(&fault)),
         );
         let missing = machine::missing_gpus(self.devices.iter().copied()).into_iter();
-        faults.extend(missing.map(|id| format!("device {id} is not here")));
+        faults.extend(missing.map(|id| {
+            format!(
+                "device {id} is not here: use `pipeline.devices = cpu`, or plan for a GPU by its name, such as \
+                 `pipeline.devices = cuda:h100`"
+            )
+        }));
         let host = precision::host(config, 1, precision::products(config, true));
         faults.extend(host.err().map(|fault| fault.to_string()));
         if !resumes && let Err(fault) = self.find_weights(config) {
