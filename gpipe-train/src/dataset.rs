@@ -209,20 +209,22 @@ pub fn held_out_dataset(config: &TrainConfig, vocabulary: &Vocabulary) -> Result
     Ok(Dataset::open(&options, vocabulary)?)
 }
 
-/// What a plan of a run tells of its data, a line each, by names and the beginnings of texts: that training would refuse
-/// it, or what it would warn of.
-pub fn data_warnings(config: &TrainConfig) -> Vec<String> {
+/// What training would warn of in the data of a run, a line each, by names and the beginnings of texts.
+///
+/// # Errors
+/// Why training would refuse the data, in one line.
+pub fn data_warnings(config: &TrainConfig) -> std::result::Result<Vec<String>, String> {
     // A plan may be of a model alone.
     let target = config.data.target.as_deref().unwrap_or_default();
     if config.model.has_targets() && target.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let survey = || {
         let names = trained_classes(config, config.model.folder())?;
         let options = options(config, HeldOut::Nothing, names)?;
         Ok::<_, Error>(Dataset::survey(&options)?)
     };
-    survey().unwrap_or_else(|fault| vec![format!("train would refuse this: {}", one_line(&fault))])
+    survey().map_err(|fault| one_line(&fault))
 }
 
 fn options(config: &TrainConfig, held_out: HeldOut, names: Vec<String>) -> Result<SampleOptions> {

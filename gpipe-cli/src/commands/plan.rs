@@ -119,25 +119,25 @@ pub fn show_setup(
     output: OutputArgs,
 ) -> Result<()> {
     let forecast = setup.forecast()?;
-    let wants_profile = options.measure;
-    let samples = setup.costs.samples(0);
     let speed = Speed::of(
         config,
         options,
-        &[samples],
+        &[setup.costs.samples(0)],
         &mut profile::progress(output, "gpipe plan"),
     )?;
     let threads = config.pipeline.threads.get();
     let seconds = setup.step_seconds(&speed.times(&setup.costs, threads))?;
     // A run that would be refused is still shown: the plan helps to mend it.
-    let faults = told(setup.faults(config, resumes));
-    for warning in gpipe_train::data_warnings(config) {
+    let data = gpipe_train::data_warnings(config);
+    let faults = setup.faults(config, resumes).into_iter();
+    let faults = told(faults.chain(data.as_ref().err().cloned()));
+    for warning in data.unwrap_or_default() {
         warn(&with_flags(&warning));
     }
     // The processor's speed says nothing of a GPU.
     let is_told = !matches!(speed, Speed::Estimate(_)) || !config.pipeline.devices.has_gpu();
     let seconds = is_told.then_some(seconds);
-    if wants_profile {
+    if options.measure {
         profile::show(&speed, &setup.costs, setup.schedule.devices(), output)?;
     }
     if output.json {

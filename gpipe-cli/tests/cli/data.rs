@@ -108,6 +108,14 @@ fn a_plan_tells_data_that_training_would_refuse() {
         "{text}"
     );
     assert_eq!(told(&["--model", "seq2seq-nano"]), "");
+    for how in [&["--json"][..], &["--auto", "--json"]] {
+        let plan = objects(&gpipe(folder, &[&["plan", "--data", "none"], how].concat()));
+        let fault = plan[0]["faults"][0].as_str().unwrap_or_default();
+        assert!(
+            fault.starts_with("--data none: No such file"),
+            "{how:?}: {fault}"
+        );
+    }
 }
 
 /// The data of a run that is named from another folder is not where it was.

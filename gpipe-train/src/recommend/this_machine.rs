@@ -5,13 +5,14 @@ use gpipe_remat::{Error as RematError, Policy};
 
 use super::recommender::Recommender;
 use crate::config::TrainConfig;
+use crate::dataset::data_warnings;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::setup::Setup;
 
 impl Recommender {
-    /// Why `train` would refuse a plan on this machine, as [`Setup::faults`] of a run that begins; nothing for workers that
-    /// are listed, or on hosts.
+    /// Why `train` would refuse a plan on this machine, as [`Setup::faults`] of a run that begins and [`data_warnings`];
+    /// nothing for workers that are listed, or on hosts.
     ///
     /// # Errors
     /// As [`apply`](Self::apply) and [`Setup::new`].
@@ -20,7 +21,9 @@ impl Recommender {
             return Ok(Vec::new());
         }
         let chosen = self.apply(plan, config)?;
-        Ok(Setup::new(&chosen)?.faults(&chosen, false))
+        let mut faults = Setup::new(&chosen)?.faults(&chosen, false);
+        faults.extend(data_warnings(&chosen).err());
+        Ok(faults)
     }
 
     /// The answer, or the best plan that fits the memory of this machine where the answer does not and another does. Its
