@@ -94,13 +94,14 @@ impl Recommender {
         match self.launched() {
             Some(hosts) => {
                 let (workers, replication) = (plan.workers.len(), plan.replication);
-                // With as many hosts as stages, ranks go round the hosts.
-                let is_round = replication.placement == Placement::Stages && workers == hosts.count;
-                format!(
-                    "mpirun {}-np {} ",
-                    if is_round { "--map-by node " } else { "" },
-                    workers * replication.replicas
-                )
+                let order = match replication.placement {
+                    Placement::Pipelines => "",
+                    // With as many hosts as stages, ranks go round the hosts.
+                    Placement::Stages if workers == hosts.count => "--map-by node ",
+                    // Otherwise a file of the user's says where each rank is.
+                    Placement::Stages => "--map-by rankfile:file=RANKS ",
+                };
+                format!("mpirun {order}-np {} ", workers * replication.replicas)
             }
             None => String::new(),
         }

@@ -4,7 +4,7 @@ mod memory;
 
 use std::path::Path;
 
-use gpipe_remat::planner::{Described, Worker};
+use gpipe_remat::planner::{Described, Placement, Worker};
 use gpipe_remat::{Rates, StageMemory};
 use gpipe_tensor::{DType, KnownGpu};
 
@@ -109,6 +109,41 @@ fn replicas_without_hosts_are_refused() {
     let said = recommend(None).unwrap_err().to_string();
     assert!(said.contains("and --hosts 1 to gpipe plan"), "{said}");
     assert_eq!(recommend(Some(1)).unwrap(), "mpirun -np 2 ");
+}
+
+/// A plan whose replicas lie stage by stage is as fast as predicted only where its ranks lie so too.
+#[test]
+fn the_launcher_places_ranks_as_the_plan_does() {
+    let settings = [
+        Setting::new("model.name", "gpt-nano"),
+        Setting::new("pipeline.replicas", 2),
+    ];
+    let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+    let mut options = PlanningOptions {
+        hosts: Some(3),
+        ..PlanningOptions::default()
+    };
+    options.fixed.replicas = true;
+    options
+        .list_workers("2*1T", *config.run.dtype, None)
+        .unwrap();
+    let profile = ProfileOptions::new(Path::new("none"));
+    let of = Recommender::of_model(&config, &options, profile, &mut |_| {}).unwrap();
+    let mut plan = of.recommend().unwrap().plan;
+    let mut launcher = |placement, workers: usize| {
+        plan.replication.placement = placement;
+        plan.workers = (0..workers).collect();
+        of.launcher(&plan)
+    };
+    assert_eq!(launcher(Placement::Pipelines, 3), "mpirun -np 6 ");
+    assert_eq!(
+        launcher(Placement::Stages, 3),
+        "mpirun --map-by node -np 6 "
+    );
+    assert_eq!(
+        launcher(Placement::Stages, 2),
+        "mpirun --map-by rankfile:file=RANKS -np 4 "
+    );
 }
 
 /// Workers that are known GPUs store bf16 as GPUs do, whatever the configured devices are; others are processors, which
