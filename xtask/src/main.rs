@@ -8,12 +8,14 @@ mod dist;
 mod exam;
 mod flags;
 mod gpu;
+mod help;
 mod package;
 mod parity;
 mod targets;
 mod tidy;
 mod tree;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -22,7 +24,21 @@ use xshell::{Shell, cmd};
 use flags::{Xtask, XtaskCmd};
 
 fn main() -> ExitCode {
-    match run(&Xtask::from_env_or_exit()) {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let command = arguments.first().and_then(|first| first.to_str());
+    let command = command.unwrap_or_default().to_owned();
+    let flags = match Xtask::from_vec(arguments) {
+        Ok(flags) => flags,
+        Err(error) if error.is_help() => {
+            println!("{}", help::of(&error.to_string(), &command));
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("error: {error}: see cargo xtask --help");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
