@@ -51,6 +51,12 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     }
 
     cmd!(shell, "cargo build --release").run()?;
+    // What the peak is measured with, which takes minutes to build, where it would be built in silence.
+    cmd!(
+        shell,
+        "cargo build --release -p gpipe-tensor --example peak"
+    )
+    .run()?;
     let baseline = flags.baseline.as_deref().map(baseline::read).transpose()?;
     let mut peak = Peak::measure(shell, threads)?;
     let mut ours = vec![Run::default(); configurations.len()];
