@@ -66,12 +66,12 @@ const SCHEDULES: [(&str, &str, &str); 11] = [
     (
         "v-half",
         "Qi et al. 2024",
-        "Like zb-v, with half of the memory and a small bubble.",
+        "Like zb-v, with half of the memory where workers are many, and a small bubble.",
     ),
     (
         "v-min",
         "Qi et al. 2024",
-        "Like zb-v, with a third of the memory and a larger bubble.",
+        "Like zb-v, with a third of the memory where workers are many, and a larger bubble.",
     ),
     (
         "dualpipe-v",
