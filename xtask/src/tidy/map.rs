@@ -1,7 +1,7 @@
-//! ARCHITECTURE.md shows what there is: every path in it exists, and every folder of the crates is in it.
+//! ARCHITECTURE.md shows what there is: every path in it and in other pages exists, and every folder of the crates is in it.
 //!
-//! A path is code that begins with the name of a crate, or with `src/` and its like below the heading of
-//! a crate.
+//! A path is code that begins with the name of a crate, or with `src/` and its like in a page of a crate and below the
+//! heading of one.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +16,15 @@ const PAGES: [&str; 3] = [PAGE, "CONTRIBUTING.md", "README.md"];
 /// What a path below the heading of a crate begins with.
 const FOLDERS: [&str; 5] = ["src/", "tests/", "examples/", "benches/", "reference/"];
 
+/// What the name of a file that is read ends with.
+const READ: [&str; 3] = [".rs", ".toml", ".md"];
+
 /// The map has every folder of the crates, and nothing that is not there.
 pub fn complete(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut shown = BTreeSet::new();
-    for page in PAGES {
-        let Some(text) = tree.files.get(page) else {
-            continue;
-        };
-        for (line, path) in paths(text) {
+    for (page, home) in pages(tree) {
+        for (line, path) in paths(&tree.files[page], home) {
             let below = path.strip_suffix('/').unwrap_or(&path).to_owned() + "/";
             let exists = tree.files.contains_key(&path)
                 || tree.files.keys().any(|file| file.starts_with(&below));
@@ -49,10 +49,23 @@ pub fn complete(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
-/// The paths that a page names, with their lines. What holds a name in capitals stands for many.
-fn paths(text: &str) -> Vec<(usize, String)> {
+/// The pages that name paths, each with the crate that it is of, if it is of one. Changelogs name what was.
+fn pages(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+    let names = tree.files.keys().map(String::as_str);
+    names.filter_map(|name| {
+        let (home, file) = name.split_once('/').unwrap_or(("", name));
+        let is_page = match home {
+            "" => PAGES.contains(&file),
+            _ => file.ends_with(".md") && file != "CHANGELOG.md" && crate::tree::is_crate(home),
+        };
+        is_page.then_some((name, home))
+    })
+}
+
+/// The paths that a page of `home` names, with their lines. What holds a name in capitals stands for many.
+fn paths<'a>(text: &'a str, mut home: &'a str) -> Vec<(usize, String)> {
+    let is_of_crate = !home.is_empty();
     let mut found = Vec::new();
-    let mut home = "";
     let mut drawing = false;
     for (line, text) in text.lines().enumerate() {
         if text.starts_with("```") {
@@ -61,7 +74,7 @@ fn paths(text: &str) -> Vec<(usize, String)> {
         if drawing {
             continue;
         }
-        if text.starts_with('#') {
+        if text.starts_with('#') && !is_of_crate {
             home = text.trim_start_matches(['#', ' ']);
         }
         for code in text.split('`').skip(1).step_by(2) {
@@ -72,7 +85,12 @@ fn paths(text: &str) -> Vec<(usize, String)> {
                 false => code.to_owned(),
             };
             let is_path = relative || (first.len() < code.len() && crate::tree::is_crate(first));
-            if is_path && !path.contains(|c: char| c.is_ascii_uppercase() || " *{".contains(c)) {
+            let is_one = !path.contains(|c: char| c.is_ascii_uppercase() || " *{".contains(c));
+            // The tree has no other files, nor folders of such files alone, which pages of crates name.
+            let (_, file) = code.rsplit_once('/').unwrap_or_default();
+            let is_folder = !file.contains('.') && !is_of_crate;
+            let is_read = is_folder || READ.iter().any(|end| file.ends_with(end));
+            if is_path && is_one && is_read {
                 found.push((line + 1, path));
             }
         }
@@ -106,12 +124,18 @@ mod tests {
             ("gpipe-a/src/d/mod.rs", ""),
             ("gpipe-a/src/lib.rs", "#[cfg(test)]\nmod tests;\n"),
             ("gpipe-a/src/tests/mod.rs", ""),
+            (
+                "gpipe-a/README.md",
+                "# Own\n`src/tests/mod.rs` `src/k.cu`\n`tests/mod.rs`",
+            ),
+            ("gpipe-a/CHANGELOG.md", "`src/was.rs`"),
         ]);
         assert_eq!(
             lines(complete(&tree)),
             [
                 "ARCHITECTURE.md:3: names gpipe-a/src/gone.rs, which is not there",
                 "ARCHITECTURE.md:8: names gpipe-a/src/gone/, which is not there",
+                "gpipe-a/README.md:3: names gpipe-a/tests/mod.rs, which is not there",
                 "ARCHITECTURE.md: does not show gpipe-a/src/d/: say in a line what it is for",
             ]
         );
