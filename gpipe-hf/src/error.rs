@@ -35,8 +35,8 @@ pub enum Error {
     /// Tied parameters could not be given the values of their owners.
     #[error(transparent)]
     ShareTies(PipelineError),
-    /// There is no `config.json` for such a model.
-    #[error("a model cannot be written: {0}")]
+    /// There is no `config.json` for such a model, or its values are not those of its parameters.
+    #[error("a model cannot be written: {}", OneLine(.0))]
     NotWritable(String),
     /// The weights could not be written as bytes.
     #[error(transparent)]

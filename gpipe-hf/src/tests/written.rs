@@ -1,14 +1,15 @@
-//! `config.json` is, byte for byte, what earlier versions wrote.
+//! `config.json` is, byte for byte, what earlier versions wrote; what could not be read again is not written.
 
 use gpipe_layers::Gelu;
 use gpipe_layers::layers::Function;
 use gpipe_layers::models::{GptConfig, ImageConfig, MlpConfig, ModelConfig, Network};
 use gpipe_tensor::Tensor;
 
+use super::{Params, device, params};
 use crate::{CONFIG, Companions, Error, parse_config, to_files};
 
 fn config_json(model: &ModelConfig, companions: &Companions) -> String {
-    let files = to_files::<Tensor>(model, &[], companions).unwrap();
+    let files = to_files(model, &params(model), companions).unwrap();
     let [(name, bytes), ..] = &files[..] else {
         panic!("no files")
     };
@@ -151,4 +152,52 @@ fn what_is_written_can_be_read_again_or_is_refused() {
             "{told}"
         );
     }
+}
+
+#[test]
+fn values_that_are_not_those_of_the_parameters_are_refused() {
+    let model = ModelConfig::Gpt(gpt());
+    let written = |change: &dyn Fn(&mut Params)| {
+        let mut values = params(&model);
+        change(&mut values);
+        to_files(&model, &values, &Companions::default())
+    };
+    let refused = |change: &dyn Fn(&mut Params)| {
+        let error = written(change).unwrap_err();
+        assert!(matches!(error, Error::NotWritable(_)) && error.is_input_error());
+        error.to_string()
+    };
+    let tensor = |shape: [usize; 2]| Tensor::zeros(&device(), shape).unwrap();
+    assert_eq!(
+        refused(&|values| drop(values.pop())),
+        "a model cannot be written: no value is given for the parameter `transformer.ln_f.bias`"
+    );
+    let told = refused(&|values| values.truncate(1));
+    assert!(
+        told.contains("`transformer.h.0.attn.c_attn.bias` and 14 more"),
+        "{told}"
+    );
+    // As many elements in another order.
+    assert_eq!(
+        refused(&|values| values[0].1 = tensor([8, 256])),
+        "a model cannot be written: `transformer.wte.weight` has shape [8, 256], but the model asks for [256, 8]"
+    );
+    let whole = |values: &mut Params| {
+        let ids = vec![0; 256 * 8];
+        values[0].1 = Tensor::from_u32(&device(), [256, 8], ids).unwrap();
+    };
+    assert!(refused(&whole).contains("`transformer.wte.weight` holds whole numbers"));
+    let told = refused(&|values| values.push(("a\nb".into(), tensor([1, 8]))));
+    assert!(told.contains("`a\\nb` is no parameter"), "{told}");
+    // The head of this model is its table of tokens.
+    let told = refused(&|values| values.push(("lm_head.weight".into(), tensor([256, 8]))));
+    assert!(told.contains("`lm_head.weight`"), "{told}");
+    // A folder without weights is refused by those who read it; one of none would be filled with random values.
+    let files = written(&|values| values.clear()).unwrap();
+    assert!(matches!(&files[..], [(name, _)] if name == CONFIG));
+    // Adapters are another folder's.
+    let adapter = "transformer.h.0.attn.c_attn.lora_A.weight";
+    assert!(written(&|values| values.push((adapter.into(), tensor([1, 8])))).is_ok());
+    let twice = written(&|values| values.push(values[0].clone()));
+    assert!(matches!(twice.unwrap_err(), Error::Save(_)));
 }
