@@ -1,5 +1,6 @@
 //! A save by several ranks: rank 0 asks the others to write what they have, and they answer.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use gpipe_layers::Optimizer;
@@ -87,6 +88,15 @@ pub struct Part {
     pub optimizer: Optimizer,
     /// As that of the [`Snapshot`](crate::Snapshot).
     pub weights: ModelWeights,
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part")
+            .field("params", &self.params.len())
+            .field("optimizer", &self.optimizer)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Part {

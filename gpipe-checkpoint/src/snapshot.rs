@@ -1,6 +1,7 @@
 //! A run between two steps, and the files that it becomes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use gpipe_layers::Optimizer;
 use gpipe_remat::{Lent, Others, ParamState};
@@ -54,6 +55,16 @@ pub struct Snapshot {
     pub model: ModelFiles,
     /// Which of them other ranks write parts of.
     pub weights: ModelWeights,
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot")
+            .field("state", &self.state)
+            .field("optimizer", &self.optimizer)
+            .field("weights", &self.weights)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The files of a checkpoint, by their names in the manifest.

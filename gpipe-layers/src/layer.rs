@@ -1,5 +1,7 @@
 //! The trait of all layers.
 
+use std::fmt;
+
 use gpipe_tensor::ops::CacheSpan;
 use gpipe_tensor::{Tensor, Tensors};
 
@@ -321,5 +323,12 @@ pub trait Layer: Send {
     fn adapt(&mut self, which: &mut dyn FnMut(&str) -> Option<LoraSettings>) -> Result<()> {
         let _ = which;
         Ok(())
+    }
+}
+
+/// The name alone.
+impl fmt::Debug for dyn Layer + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Layer").field(&self.name()).finish()
     }
 }

@@ -1,5 +1,7 @@
 //! A builder of an [`Assembly`] with defaults.
 
+use std::fmt;
+
 use gpipe_layers::{CostModel, Flow, Layer, Loss, Optimizer};
 use gpipe_partition::CutRule;
 use gpipe_sched::{Groups, LossStage, Schedule, ScheduleError, gpipe};
@@ -26,6 +28,7 @@ enum Source {
 }
 
 /// The devices of the stages.
+#[derive(Debug)]
 enum Devices {
     /// The CPU for as many stages as the host has threads.
     Default,
@@ -67,6 +70,22 @@ pub struct AssemblyBuilder {
     loss: Loss,
     optimizer: Option<Optimizer>,
     seed: u64,
+}
+
+impl fmt::Debug for AssemblyBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AssemblyBuilder")
+            .field("layers", &self.layers)
+            .field("devices", &self.devices)
+            .field("micro_batches", &self.micro_batches)
+            .field("groups", &self.groups)
+            .field("cut", &self.cut)
+            .field("policy", &self.policy)
+            .field("loss", &self.loss)
+            .field("optimizer", &self.optimizer)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Assembly {

@@ -1,5 +1,7 @@
 //! A loss that is a function of the outputs and a target.
 
+use std::fmt;
+
 use gpipe_sched::{LossStage, MicroBatch};
 use gpipe_tensor::{Device, Tensor, Tensors};
 
@@ -17,6 +19,15 @@ pub struct CustomLoss<G> {
     device: Device,
     transit: Device,
     losses: Vec<f64>,
+}
+
+impl<G> fmt::Debug for CustomLoss<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CustomLoss")
+            .field("device", &self.device)
+            .field("losses", &self.losses)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<G> CustomLoss<G> {

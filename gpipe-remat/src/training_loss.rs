@@ -20,6 +20,7 @@ pub struct Target {
 
 /// The loss as the stage after the last one: of the first tensor that the model returns. Those behind it are extras,
 /// whose gradients are zero ([`keep_extras`](Self::keep_extras)). Its bytes are counted with the last stage.
+#[derive(Debug)]
 pub struct TrainingLoss {
     loss: Loss,
     device: Device,
@@ -111,6 +112,7 @@ impl LossStage<Tensors> for TrainingLoss {
 /// The end of a pipeline that only runs forward: collects the outputs until they are taken with
 /// [`Pipeline::with_loss_stage`](gpipe_sched::Pipeline::with_loss_stage). Its bytes are counted with the last
 /// stage.
+#[derive(Debug)]
 pub struct OutputStage {
     device: Device,
     outputs: Vec<Tensor>,

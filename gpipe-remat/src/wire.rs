@@ -1,5 +1,6 @@
 //! Values of a pipeline's stages as messages between ranks: tensors through host memory, to the bit.
 
+use std::fmt;
 use std::sync::Arc;
 
 use gpipe_sched::{Codec, LossStage, Pipeline, Reader, Writer};
@@ -106,6 +107,12 @@ fn of_words<T: Word>(values: &[T]) -> Result<Vec<u8>, String> {
 
 /// The codec of values of any type that can be sent.
 pub struct WireCodec(Flows);
+
+impl fmt::Debug for WireCodec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WireCodec").finish_non_exhaustive()
+    }
+}
 
 impl WireCodec {
     /// For the values of the stages of a pipeline.

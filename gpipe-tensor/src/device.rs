@@ -2,6 +2,7 @@
 
 mod open;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -351,6 +352,12 @@ pub struct DeviceEvent(
     #[cfg(not(feature = "cuda"))] std::convert::Infallible,
 );
 
+impl fmt::Debug for DeviceEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceEvent").finish_non_exhaustive()
+    }
+}
+
 impl DeviceEvent {
     /// Seconds from this event to a later one of the same device. Both must have occurred, as they have
     /// after [`Device::finish`].
@@ -365,8 +372,8 @@ impl DeviceEvent {
     }
 }
 
-impl std::fmt::Debug for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({}, {} bytes)", self.id(), self.live_bytes())
     }
 }

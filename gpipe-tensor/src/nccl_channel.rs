@@ -1,5 +1,6 @@
 //! Channels: tensors from a GPU of this process to one of another process, in one direction, by NCCL.
 
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cuda::{Comm, Event, Gpu, Nccl, UNIQUE_ID_BYTES};
@@ -34,6 +35,14 @@ pub struct NcclChannel {
     state: Mutex<State>,
     /// After the last transfer.
     last: Mutex<Option<Event>>,
+}
+
+impl fmt::Debug for NcclChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NcclChannel")
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How far a channel has come.

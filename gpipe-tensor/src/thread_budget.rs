@@ -1,6 +1,7 @@
 //! Shares the CPU thread budget among running actions.
 
 use std::cell::Cell;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -118,6 +119,14 @@ pub struct CpuSlot {
     share: Arc<AtomicUsize>,
 }
 
+impl fmt::Debug for CpuSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CpuSlot")
+            .field("share", &self.share())
+            .finish_non_exhaustive()
+    }
+}
+
 impl CpuSlot {
     /// A slot outside of any budget, with one thread: for work on a GPU.
     pub(crate) fn elsewhere() -> Self {
@@ -148,6 +157,12 @@ pub struct CpuReservation {
     _share: ReservedShare,
     #[cfg(all(target_os = "linux", not(miri)))]
     _sent: Option<Sent>,
+}
+
+impl fmt::Debug for CpuReservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CpuReservation").finish_non_exhaustive()
+    }
 }
 
 impl CpuReservation {

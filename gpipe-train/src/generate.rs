@@ -44,6 +44,7 @@ pub struct Generated {
 }
 
 /// Generates texts from prompts, all at once.
+#[derive(Debug)]
 pub struct Generator {
     run: Assembled<OutputStage>,
     generation: Generation,
@@ -58,7 +59,7 @@ pub struct Generator {
 }
 
 /// A text that has not ended.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Row {
     prompt: usize,
     draws: Stream,

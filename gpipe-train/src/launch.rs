@@ -19,6 +19,7 @@ use crate::ranks::ranks_of;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A process among those of a launcher.
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Launched {
     /// All of them.

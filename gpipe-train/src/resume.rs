@@ -1,5 +1,6 @@
 //! The start of a run: fresh, or from a checkpoint.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use gpipe_checkpoint::{Best, Checkpoint, Identity, Resumed};
@@ -32,6 +33,14 @@ pub struct StartPoint {
     pub(crate) resumed: Option<Resumed>,
     pub(crate) vocabulary: FoundVocabulary,
     pub(crate) companions: Companions,
+}
+
+impl fmt::Debug for StartPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StartPoint")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The run below the folder `runs` that saved last. `warn` gets a sentence on one that began later and has not saved.

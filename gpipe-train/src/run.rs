@@ -27,6 +27,7 @@ use crate::setup::{Forecast, Setup};
 use crate::training_loop::{Recipe, evaluate_unless, train};
 
 /// The folders that a run writes to.
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct RunOptions {
     /// The folder of the run; ignored by a resumed run that continues in its own folder.
@@ -73,6 +74,7 @@ pub enum RunEnd {
 }
 
 /// A run whose workers have started and which has not written anything yet.
+#[derive(Debug)]
 pub struct PreparedRun {
     start: StartPoint,
     folder: NewRun,

@@ -19,6 +19,7 @@ use crate::launch::check_same_files;
 use crate::machine;
 
 /// The inputs of [`train`] and [`evaluate`] besides the pipeline.
+#[derive(Debug)]
 pub struct Recipe<'a> {
     /// The complete configuration.
     pub config: &'a TrainConfig,

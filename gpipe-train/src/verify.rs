@@ -17,6 +17,7 @@ use crate::training_loop::{Recipe, train};
 
 /// A comparison of a configuration with the same training in one stage on one thread, without
 /// rematerialization.
+#[derive(Debug)]
 pub struct Verification<'a> {
     config: &'a TrainConfig,
     setup: Setup,

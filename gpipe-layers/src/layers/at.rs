@@ -27,6 +27,7 @@ use crate::{
 ///     .then(Add::new("add"));
 /// assert_eq!(layers.into_layers().len(), 3);
 /// ```
+#[derive(Debug)]
 pub struct At {
     places: Vec<usize>,
     layer: Box<dyn Layer>,

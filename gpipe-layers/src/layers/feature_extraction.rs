@@ -28,6 +28,7 @@ use crate::{Error, Flow, Layer, Result};
 /// assert_eq!(names, ["fc1", "relu", "relu.fetch", "fc2"]);
 /// # Ok::<(), gpipe_layers::Error>(())
 /// ```
+#[derive(Debug)]
 pub struct FeatureExtraction {
     name: String,
     layers: Vec<Box<dyn Layer>>,

@@ -33,6 +33,7 @@ use crate::{
 /// let sum = cell.add(Add::new("cell.sum"), [a, skip]);
 /// let cell = cell.returning([sum, s]);
 /// ```
+#[derive(Debug)]
 pub struct Graph {
     name: String,
     wiring: Wiring,

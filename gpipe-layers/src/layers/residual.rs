@@ -18,6 +18,7 @@ use crate::{
 };
 
 /// A list of layers with a skip connection: the input is added to their output.
+#[derive(Debug)]
 pub struct Residual {
     name: String,
     layers: Vec<Box<dyn Layer>>,

@@ -15,7 +15,7 @@ use crate::Layer;
 /// let names: Vec<&str> = model.iter().map(|layer| layer.name()).collect();
 /// assert_eq!(names, ["in", "h.0.attn", "h.0.mlp", "h.1.attn", "h.1.mlp"]);
 /// ```
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Sequential(Vec<Box<dyn Layer>>);
 
 impl Sequential {

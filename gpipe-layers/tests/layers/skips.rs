@@ -1,7 +1,8 @@
 //! Layers on several tensors: gradients, bytes and split backward passes, and what they refuse.
 
 use gpipe_layers::layers::{
-    Activation, Add, At, Concat, Embedding, Fork, Function, Layout, Linear, Permute, StopGradient,
+    Activation, Add, At, Concat, Embedding, Fork, Function, Layout, Linear, Permute, Sequential,
+    StopGradient,
 };
 use gpipe_layers::{Flow, Layer, PassContext, check, make};
 use gpipe_tensor::{Device, Tensor, Tensors};
@@ -158,4 +159,12 @@ fn flows_that_do_not_fit_are_refused_by_name() {
         let error = layer.cost(&inputs).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
+}
+
+#[test]
+fn layers_in_layers_are_printed_by_their_names() {
+    let list = Sequential::new().then(At::new([1], linear()));
+    let name = linear().name().to_owned();
+    let printed = format!("Sequential([Layer({name:?})])");
+    assert_eq!(format!("{list:?}"), printed);
 }

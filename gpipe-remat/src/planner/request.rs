@@ -1,5 +1,6 @@
 //! The request that a plan answers.
 
+use std::fmt;
 use std::ops::Range;
 
 use gpipe_sched::{Costs, Schedule};
@@ -47,7 +48,23 @@ pub struct PlanRequest<'a> {
     pub policies: Vec<Policy>,
 }
 
+impl fmt::Debug for PlanRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlanRequest")
+            .field("batch", &self.batch)
+            .field("workers", &self.workers)
+            .field("link", &self.link)
+            .field("replication", &self.replication)
+            .field("orders", &self.orders)
+            .field("micro_batches", &self.micro_batches)
+            .field("stages", &self.stages)
+            .field("policies", &self.policies)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The costs of a batch.
+#[derive(Debug)]
 pub struct Costed {
     /// Bytes and FLOPs.
     pub costs: ModelCosts,
@@ -89,6 +106,15 @@ pub struct NamedOrder {
     pub follow: Option<FollowCosts>,
     /// For a cost-driven schedule: the most micro-batches that a stage holds; `None` if unlimited.
     pub held: Option<Held>,
+}
+
+impl fmt::Debug for NamedOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedOrder")
+            .field("name", &self.name)
+            .field("chunks", &self.chunks)
+            .finish_non_exhaustive()
+    }
 }
 
 impl NamedOrder {

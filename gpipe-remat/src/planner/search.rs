@@ -1,6 +1,7 @@
 //! The search over schedules, numbers of workers and of micro-batches, from the lowest bound up.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -44,6 +45,14 @@ pub struct Planner<'a> {
     pub(super) left: u64,
     /// How many plans share the effort of bounds.
     pub(super) sharing: u64,
+}
+
+impl fmt::Debug for Planner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Planner")
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> Planner<'a> {

@@ -2,6 +2,7 @@
 
 mod passes;
 
+use std::fmt;
 use std::sync::Arc;
 
 use gpipe_layers::{Layer, Param, try_params};
@@ -61,6 +62,16 @@ pub struct LayerStage {
     events: DeviceEvents,
     /// Earlier positions, while texts are generated.
     cache: Option<StageCache>,
+}
+
+impl fmt::Debug for LayerStage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LayerStage")
+            .field("index", &self.index)
+            .field("layers", &self.layers)
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
 }
 
 impl LayerStage {

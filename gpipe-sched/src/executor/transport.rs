@@ -2,6 +2,7 @@
 //! is named here.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use crate::executor::gauge::Gauge;
@@ -71,6 +72,15 @@ pub trait Transport: Send + Sync + 'static {
 pub struct InMemory {
     rank: usize,
     ranks: Arc<Vec<Mutex<Inbox>>>,
+}
+
+impl fmt::Debug for InMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InMemory")
+            .field("rank", &self.rank)
+            .field("ranks", &self.ranks.len())
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Default)]

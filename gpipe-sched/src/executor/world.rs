@@ -15,6 +15,7 @@ use flow::Flow;
 pub use label::Label;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ptr;
 use std::sync::{Arc, PoisonError};
 
@@ -43,6 +44,15 @@ pub struct World {
     changed: Arc<Condvar>,
     /// Bytes of messages that are being sent, arrive, or are not read.
     gauge: Arc<Gauge>,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World")
+            .field("rank", &self.rank())
+            .field("ranks", &self.ranks())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Drop for World {

@@ -5,6 +5,7 @@
 //! programs have; hence a table of its own.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt;
 use std::path::PathBuf;
 
 use cudarc::driver::sys::CUstream;
@@ -87,6 +88,14 @@ calls! {
 pub struct Nccl {
     calls: Calls,
     version: c_int,
+}
+
+impl fmt::Debug for Nccl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nccl")
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Nccl {

@@ -1,5 +1,6 @@
 //! Layers of settings, resolved to a complete configuration.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -97,6 +98,14 @@ pub struct Overrides {
     costs: Option<Option<usize>>,
     /// The model in a checkpoint, and the configured name of the model that it replaces.
     saved_model: Option<(PathBuf, Option<String>)>,
+}
+
+impl fmt::Debug for Overrides {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Overrides")
+            .field("given", &self.given.0)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Overrides {

@@ -7,6 +7,7 @@ use gpipe_tensor::Precision;
 use crate::error::{Error, Result};
 
 /// The layers of a model, grouped by kind.
+#[derive(Debug)]
 pub struct Kinds {
     /// The kinds, in the order of their first layers.
     pub list: Vec<Kind>,
@@ -15,6 +16,7 @@ pub struct Kinds {
 }
 
 /// A group of layers with equal times.
+#[derive(Debug)]
 pub struct Kind {
     /// Everything that determines their time, except the machine.
     pub key: String,

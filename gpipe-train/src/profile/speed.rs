@@ -25,6 +25,7 @@ const EFFICIENCY: f64 = 0.9;
 const OPERATION: f64 = 0.5;
 
 /// The speed of this machine.
+#[derive(Debug)]
 pub enum Speed {
     /// An estimate: the speed of one thread in matrix products and in sums.
     Estimate(Rates),
@@ -48,6 +49,7 @@ pub struct Peaks {
 }
 
 /// The layers of a model with their times on GPUs of one kind, by a model of the GPU.
+#[derive(Debug)]
 pub struct Modelled {
     /// The kind of GPU.
     pub gpu: &'static KnownGpu,
@@ -58,6 +60,7 @@ pub struct Modelled {
 }
 
 /// The layers of a model with their measured times.
+#[derive(Debug)]
 pub struct Measured {
     kinds: Kinds,
     profile: Profile,

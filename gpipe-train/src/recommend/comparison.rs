@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::setup::{Setup, hides};
 
 /// A plan of a [`Comparison`].
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct RankedPlan {
     /// The plan.
@@ -24,6 +25,7 @@ pub struct RankedPlan {
 }
 
 /// The best plan of each combination of schedule, workers, micro-batches and policy.
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Comparison {
     /// The plans, fastest first.

@@ -1,6 +1,7 @@
 //! The recommended plan for a model, or for a list of costs.
 
 use std::cell::Cell;
+use std::fmt;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -56,6 +57,15 @@ pub struct Recommender {
     assumed_batch: Option<usize>,
     /// Bytes of each worker of the recommended plan, where the memory of this machine limits it.
     pub(super) part: Cell<Option<u64>>,
+}
+
+impl fmt::Debug for Recommender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recommender")
+            .field("workers", &self.workers)
+            .field("batch", &self.batch)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Recommender {

@@ -15,6 +15,7 @@ mod start;
 mod tests;
 mod weights;
 
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -94,6 +95,17 @@ pub struct Setup {
     ranks: usize,
     /// The links between stages, for full micro-batches; free if there are none.
     links: Vec<LinkCosts>,
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup")
+            .field("partition", &self.partition)
+            .field("devices", &self.devices)
+            .field("parameters", &self.parameters)
+            .field("optimizer", &self.optimizer)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Setup {

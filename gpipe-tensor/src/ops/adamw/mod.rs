@@ -11,6 +11,8 @@ pub use factors::AdamW;
 pub(crate) use factors::Factors;
 pub use update::AdamWUpdate;
 
+use std::fmt;
+
 use super::check::{check_same_shape, check_writable};
 use crate::parallel::{CHUNK, for_each};
 use crate::{Error, Result};
@@ -76,6 +78,12 @@ fn check(update: &AdamWUpdate<'_>) -> Result<()> {
 pub struct AdamWBatch {
     #[cfg(feature = "cuda")]
     waiting: cuda::Waiting,
+}
+
+impl fmt::Debug for AdamWBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdamWBatch").finish_non_exhaustive()
+    }
 }
 
 impl AdamWBatch {

@@ -4,6 +4,7 @@ use crate::tensor::Tensor;
 
 /// One parameter's tensors and numbers for a step of [`adamw`](super::adamw()). All tensors have the same
 /// shape; all but `copy` hold single-precision floats.
+#[derive(Debug)]
 pub struct AdamWUpdate<'a> {
     /// The parameter's value, updated in place.
     pub value: &'a mut Tensor,

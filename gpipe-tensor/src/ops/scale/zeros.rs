@@ -1,5 +1,7 @@
 //! Zeros for many tensors.
 
+use std::fmt;
+
 #[cfg(feature = "cuda")]
 use super::cuda;
 use crate::{Result, Tensor};
@@ -9,6 +11,12 @@ use crate::{Result, Tensor};
 pub struct Zeros {
     #[cfg(feature = "cuda")]
     waiting: cuda::Waiting,
+}
+
+impl fmt::Debug for Zeros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Zeros").finish_non_exhaustive()
+    }
 }
 
 impl Zeros {

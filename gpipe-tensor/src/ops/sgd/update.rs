@@ -4,6 +4,7 @@ use crate::tensor::Tensor;
 
 /// One parameter's tensors and numbers for a step of [`sgd`](super::sgd()). All tensors have the same shape;
 /// all but `copy` hold single-precision floats.
+#[derive(Debug)]
 pub struct SgdUpdate<'a> {
     /// The parameter's value, updated in place.
     pub value: &'a mut Tensor,
