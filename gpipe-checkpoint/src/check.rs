@@ -73,22 +73,24 @@ pub fn check(folder: &Path, max_bytes: u64) -> Result<Check> {
             (folders.collect(), Identity::of_run(run)?)
         }
     };
-    let mut checkpoints = Vec::new();
-    for (path, step) in folders {
-        let checked = look(path, step, run.as_ref());
-        // A run that goes on has deleted it meanwhile.
-        let gone = Disk
-            .kind(&checked.folder)
-            .is_err_and(|error| error.kind() == ErrorKind::NotFound);
-        if !gone {
-            checkpoints.push(checked);
-        }
-    }
+    let checkpoints = look_at(folders, run.as_ref());
     let found = find(folder, max_bytes);
     Ok(Check {
         checkpoints,
         resumes: found.map(|(checkpoint, _)| checkpoint.step()),
     })
+}
+
+/// Looks at these checkpoints, but for those that a run that goes on has deleted meanwhile.
+fn look_at(folders: Vec<(PathBuf, Option<u64>)>, run: Option<&Identity>) -> Vec<Checked> {
+    let looked = folders
+        .into_iter()
+        .map(|(path, step)| look(path, step, run));
+    let is_gone = |checked: &Checked| {
+        let found = Disk.kind(&checked.folder);
+        found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    };
+    looked.filter(|checked| !is_gone(checked)).collect()
 }
 
 fn look(folder: PathBuf, step: Option<u64>, run: Option<&Identity>) -> Checked {
@@ -104,5 +106,24 @@ fn look(folder: PathBuf, step: Option<u64>, run: Option<&Identity>) -> Checked {
         faults,
         other_run: other.map(|(own, _)| own.id),
         folder,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_run_deletes_meanwhile_is_left_out_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::create_dir(path("empty")).unwrap();
+        std::fs::write(path("file"), "").unwrap();
+        let folders = ["empty", "deleted", "file"];
+        let folders = folders.map(|name| (path(name), Some(1)));
+        let checked = look_at(folders.into(), None);
+        assert!(checked.iter().all(|found| !found.is_whole()));
+        let left: Vec<PathBuf> = checked.into_iter().map(|found| found.folder).collect();
+        assert_eq!(left, ["empty", "file"].map(path));
     }
 }

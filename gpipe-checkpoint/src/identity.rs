@@ -94,3 +94,28 @@ pub(crate) fn random() -> String {
     let [high, low] = [0, 1].map(|half: u8| random.hash_one(half));
     format!("{high:016x}{low:016x}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The run would go on from any checkpoint otherwise.
+    #[test]
+    fn a_file_that_is_there_and_cannot_be_read_is_not_taken_for_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(names::RUN);
+        assert_eq!(Identity::of_run(folder.path()).unwrap(), None);
+        let refused = || {
+            let told = Identity::of_run(folder.path()).unwrap_err().to_string();
+            assert!(
+                told.contains(names::RUN) && told.ends_with("restore it, or remove it"),
+                "{told}"
+            );
+        };
+        std::fs::write(&path, vec![b' '; (1 << 16) + 1]).unwrap();
+        refused();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        refused();
+    }
+}
