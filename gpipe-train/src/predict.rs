@@ -50,6 +50,7 @@ impl Prediction {
 }
 
 /// Predicts the classes or the masks of pictures.
+#[derive(Debug)]
 pub struct Predictor {
     run: Assembled<OutputStage>,
     reader: PictureReader,
