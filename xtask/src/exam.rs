@@ -78,7 +78,8 @@ fn passed(rows: usize, left_out: usize, seconds: f64) -> String {
         0 => String::new(),
         count => format!(", {count} left out"),
     };
-    format!("{rows} rows passed{others} in {seconds:.0} s")
+    let ending = if rows == 1 { "" } else { "s" };
+    format!("{rows} row{ending} passed{others} in {seconds:.0} s")
 }
 
 /// The rows that are named, or all; of these, the quick ones only or those with teeth only.
@@ -130,6 +131,7 @@ mod tests {
     #[test]
     fn rows_that_were_left_out_have_not_passed() {
         assert_eq!(passed(3, 0, 9.6), "3 rows passed in 10 s");
+        assert_eq!(passed(1, 0, 9.6), "1 row passed in 10 s");
         assert_eq!(passed(2, 1, 9.6), "2 rows passed, 1 left out in 10 s");
     }
 
