@@ -122,9 +122,7 @@ fn not_classes(folders: &[(String, PathBuf)]) -> Result<Option<SourceFault>> {
         if !PARTS.contains(&&*name.to_lowercase()) {
             return Ok(None);
         }
-        let within = list(path)?;
-        let has_pictures = within.iter().any(|(_, path)| is_picture(path));
-        if has_pictures || !within.iter().any(|(_, path)| path.is_dir()) {
+        if !list(path)?.iter().any(|(_, path)| path.is_dir()) {
             return Ok(None);
         }
     }
