@@ -240,3 +240,6 @@ fn tied_bytes(
         .map(|rank| held(&gradients, rank).max(held(&values, rank)))
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

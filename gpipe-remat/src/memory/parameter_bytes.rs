@@ -164,3 +164,50 @@ impl StateShards {
         (bytes > 0).then_some(replica)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &str, gradient: u64, tied: bool) -> PlaceBytes {
+        PlaceBytes {
+            name: name.to_owned(),
+            value: 10,
+            gradient,
+            optimizer: 0,
+            tied,
+        }
+    }
+
+    /// One gradient of a later place is beside that of the owner at a time.
+    #[test]
+    fn the_owner_of_ties_has_room_for_the_largest_gradient_of_later_stages() {
+        let weights = ParameterBytes::of_layers(vec![
+            vec![place("a", 7, false), place("b", 5, false)],
+            vec![place("a", 7, true)],
+            vec![place("b", 5, true), place("a", 6, true)],
+        ]);
+        let ties = |part: Range<usize>| weights.of_stage(part).ties;
+        assert_eq!(ties(0..1), 7);
+        // The place right behind the stage counts, those in it do not, and what is tied there owns nothing.
+        assert_eq!((ties(0..2), ties(0..3)), (6, 0));
+        assert_eq!((ties(1..2), ties(1..3), ties(2..3)), (0, 0, 0));
+    }
+
+    #[test]
+    fn every_replica_has_its_share_of_the_states_and_the_largest_is_known() {
+        let states = [8, 0, 3, 4, 2].map(|optimizer| PlaceBytes {
+            optimizer,
+            ..place("a", 1, false)
+        });
+        let weights = ParameterBytes::of_layers(vec![states.to_vec()]);
+        let own = |weights: ParameterBytes| weights.of_stage(0..1).optimizer;
+        // Each goes to the replica that has the least so far, the first of those.
+        let shares = [0, 1, 2].map(|replica| own(weights.clone().sharded(replica, 3)));
+        assert_eq!(shares, [8, 5, 4]);
+        assert_eq!(own(weights.clone().largest_shards(3)), 8);
+        assert_eq!(own(weights.clone().sharded(0, 1)), 17);
+        assert!(!weights.clone().sharded(0, 1).is_sharded());
+        assert!(!weights.largest_shards(1).is_sharded());
+    }
+}
