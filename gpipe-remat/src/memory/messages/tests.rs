@@ -1,7 +1,7 @@
 //! Messages of small models, whose bytes are known.
 
-use gpipe_layers::layers::{Add, At, Embedding, Fork, Layout, Linear};
-use gpipe_layers::{Flow, freeze};
+use gpipe_layers::layers::{Add, At, BatchNorm, Embedding, Fork, Layout, Linear};
+use gpipe_layers::{AdamW, Flow, freeze};
 use gpipe_sched::gpipe;
 
 use super::*;
@@ -15,12 +15,14 @@ fn linear(name: &str) -> Linear {
     Linear::new(name, WIDTH, WIDTH, Layout::OutIn)
 }
 
-/// The messages of these layers, one a stage, in this number of groups on so many replicas.
+/// The messages of these layers, one a stage, in this number of groups on so many replicas, which divide the states of
+/// the optimizer if there is one.
 fn predicted(
     mut layers: Vec<Box<dyn Layer>>,
     input: Flow,
     rank_of: &[usize],
     replicas: usize,
+    optimizer: Option<&Optimizer>,
 ) -> Vec<MessageBytes> {
     let batch = SAMPLES * MICRO_BATCHES * replicas;
     let samples = micro_batches(batch, MICRO_BATCHES * replicas).unwrap();
@@ -30,13 +32,25 @@ fn predicted(
         vec![flow]
     };
     let costs = ModelCosts::new(&layers, &samples, input).unwrap();
-    let weights = ParameterBytes::new(&mut layers, None);
+    let weights = ParameterBytes::new(&mut layers, optimizer);
+    let weights = match optimizer {
+        Some(_) => weights.sharded(0, replicas),
+        None => weights,
+    };
     let costs = costs.with_groups(replicas, &weights).unwrap();
     let costs = costs.on_replica(0, replicas).unwrap();
     let cut: Vec<_> = (0..layers.len()).map(|layer| layer..layer + 1).collect();
     let schedule = gpipe(cut.len(), MICRO_BATCHES).unwrap();
     let plan = RematPlan::new(Policy::Keep, &weights, &costs, &cut, &schedule).unwrap();
-    predict_messages(&mut layers, None, &costs, &cut, &schedule, &plan, rank_of)
+    predict_messages(
+        &mut layers,
+        optimizer,
+        &costs,
+        &cut,
+        &schedule,
+        &plan,
+        rank_of,
+    )
 }
 
 /// A tensor that passes a rank is in the flows that lead there; to another stage of its own rank it goes straight.
@@ -51,7 +65,7 @@ fn flows_between_ranks_have_what_passes_them() {
             Box::new(Add::new("add")),
             Box::new(linear("last")),
         ];
-        let messages = predicted(layers, Flow::f32([SAMPLES, WIDTH]), rank_of, 1);
+        let messages = predicted(layers, Flow::f32([SAMPLES, WIDTH]), rank_of, 1, None);
         let flows = messages.iter().map(|bytes| bytes.flows);
         flows.collect::<Vec<u64>>()
     };
@@ -81,7 +95,7 @@ fn sums_over_replicas_are_told_in_shares() {
         // Of 20 and 4 elements 6 and 1, or 7 and 2; two others tell theirs.
         (4, 3, 4 * (14 + 3), 2 * 4 * (7 + 2)),
     ] {
-        let messages = predicted(layers(5, outputs), input.clone(), &[0], replicas);
+        let messages = predicted(layers(5, outputs), input.clone(), &[0], replicas, None);
         let [bytes] = messages[..] else {
             panic!("{messages:?}")
         };
@@ -91,6 +105,36 @@ fn sums_over_replicas_are_told_in_shares() {
         assert_eq!(bytes.sums, sent + received);
         assert_eq!(bytes.peak(), 2 * (sent + received));
     }
+}
+
+/// The replica with the state of a parameter is sent its gradients by all others, and sends them its values.
+#[test]
+fn owners_of_states_get_gradients_and_give_values() {
+    let layer = Linear::new("a", 5, 3, Layout::OutIn);
+    let optimizer = Optimizer::from(AdamW::default());
+    let input = Flow::f32([SAMPLES, 5]);
+    let messages = predicted(vec![Box::new(layer)], input, &[0], 3, Some(&optimizer));
+    let [bytes] = messages[..] else {
+        panic!("{messages:?}")
+    };
+    // The state of the weight is here, that of the bias on the next replica.
+    let both = 2 * 4 * 15 + 4 * 3;
+    assert_eq!((bytes.parts, bytes.sums, bytes.values), (both, 0, both));
+}
+
+#[test]
+fn statistics_of_batches_are_told_whole_to_every_replica() {
+    let input = Flow::f32([SAMPLES, 5]);
+    let layer = BatchNorm::new("norm", 5);
+    let messages = predicted(vec![Box::new(layer)], input, &[0], 3, None);
+    let [bytes] = messages[..] else {
+        panic!("{messages:?}")
+    };
+    // Mean and variance go whole to both others, and theirs come; of weight and bias shares of at most two elements.
+    let of_statistics = 2 * (2 + 2) * 4 * 5;
+    let of_weights = 2 * (4 * 4 + 2 * 4 * 2);
+    assert_eq!(bytes.parts, of_statistics + of_weights);
+    assert_eq!(bytes.sums, of_weights);
 }
 
 /// Of the two ways of a tied table, gradients to its owner and values back, the one with more bytes counts.
@@ -108,7 +152,7 @@ fn tied_parameters_go_to_every_other_rank() {
                 is_frozen && param.name == "table.weight"
             });
         }
-        let messages = predicted(layers, Flow::u32([SAMPLES, 1]), &[0, 1, 2], 1);
+        let messages = predicted(layers, Flow::u32([SAMPLES, 1]), &[0, 1, 2], 1, None);
         messages.iter().map(|bytes| bytes.ties).collect::<Vec<_>>()
     };
     assert_eq!(ties(false), [2 * table, table, 2 * table]);
