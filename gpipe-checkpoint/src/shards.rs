@@ -86,8 +86,12 @@ mod tests {
         let [one, two, three] = [1, 2, 3].map(|part| part_name(WHOLE, part, 3));
         assert_eq!(one, "model/model-00001-of-00003.safetensors");
         let index = index_name(WHOLE);
-        let others = "model/model-extra.safetensors";
-        let all = found(&[&two, others, &index, &three, &one]);
+        let others = [
+            "model/model-extra.safetensors",
+            "model/model-extra-of-parts.safetensors",
+            "model/model-000001-of-000003.safetensors",
+        ];
+        let all = found(&[&[&*two, &index, &three, &one], &others[..]].concat());
         assert_eq!(all, Ok(vec![one.clone(), two.clone(), three.clone()]));
         for wrong in [
             vec![&*one, &two],

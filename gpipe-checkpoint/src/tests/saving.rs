@@ -260,3 +260,38 @@ fn files_lie_in_folders_of_folders() {
     });
     assert_eq!(left, 1);
 }
+
+/// A run that failed keeps what it has.
+#[test]
+fn nothing_is_deleted_once_older_ones_are_kept() {
+    let (disk, mut run) = (MemoryDisk::new(&["/run"]), ConstantRun::new());
+    let mut saver = saver(&disk, 1);
+    for step in 1..=4 {
+        if step == 3 {
+            saver.keep_older();
+        }
+        saver.save(run.snapshot(state(step, None))).unwrap();
+        saver.finish().unwrap();
+    }
+    let left = ["latest", "step-00000002", "step-00000003", "step-00000004"];
+    assert_eq!(disk.list(home()).unwrap(), left);
+}
+
+#[test]
+fn a_poll_gives_nothing_while_a_checkpoint_is_written() {
+    let (disk, mut run) = (MemoryDisk::new(&["/run"]), ConstantRun::new());
+    let mut saver = saver(&disk, 1);
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let mut snapshot = run.snapshot(state(1, None));
+    let model = std::mem::replace(&mut snapshot.model, Box::new(|_| Ok(Vec::new())));
+    snapshot.model = Box::new(move |values| {
+        // A poll that waits is not waited for without end.
+        let _ = released.recv_timeout(Duration::from_secs(10));
+        model(values)
+    });
+    saver.save(snapshot).unwrap();
+    assert!(saver.poll().unwrap().is_none());
+    drop(release);
+    assert_eq!(saver.finish().unwrap().map(|saved| saved.step), Some(1));
+    assert!(saver.poll().unwrap().is_none());
+}
