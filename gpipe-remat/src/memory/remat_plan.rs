@@ -249,3 +249,26 @@ impl RematPlan {
         &self.cells[stage * self.micro_batches..][..self.micro_batches]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gpipe_sched::{gpipe, one_f_one_b, zb_h1};
+
+    use super::*;
+
+    /// Nothing is recomputed right after it was computed, however the backward pass is split.
+    #[test]
+    fn a_stage_keeps_all_of_a_micro_batch_whose_backward_pass_follows() {
+        let kept = |schedule: &Schedule, stage: usize| {
+            let plan = RematPlan::of_rule(Policy::Stage, schedule);
+            let kept = (0..4).map(|m| *plan.kept(stage, m) == Retained::Everything);
+            kept.collect::<Vec<bool>>()
+        };
+        for schedule in [one_f_one_b(2, 4).unwrap(), zb_h1(2, 4).unwrap()] {
+            assert_eq!(kept(&schedule, 1), [true; 4]);
+            assert_eq!(kept(&schedule, 0), [false; 4]);
+        }
+        // The first backward pass is not of the micro-batch that went forward last.
+        assert_eq!(kept(&gpipe(2, 4).unwrap(), 1), [false; 4]);
+    }
+}
