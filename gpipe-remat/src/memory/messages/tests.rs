@@ -15,7 +15,7 @@ fn linear(name: &str) -> Linear {
     Linear::new(name, WIDTH, WIDTH, Layout::OutIn)
 }
 
-/// The messages of these layers, one a stage, in this number of groups on so many replicas, which divide the states of
+/// The messages of these layers, one a stage, in a group for each of `replicas`, which divide the states of
 /// the optimizer if there is one.
 fn predicted(
     mut layers: Vec<Box<dyn Layer>>,
@@ -90,7 +90,7 @@ fn sums_over_replicas_are_told_in_shares() {
     };
     let input = Flow::f32([SAMPLES, 5]);
     for (outputs, replicas, sent, received) in [
-        // Shares of 15 and 3 elements are 7 and 1, or 8 and 2: the own may be the smaller, and is told to none.
+        // Shares of 15 and 3 elements are 7 and 1, or 8 and 2: the own may be the smaller, and no message has it.
         (3, 2, 4 * (8 + 2), 4 * (8 + 2)),
         // Of 20 and 4 elements 6 and 1, or 7 and 2; two others tell theirs.
         (4, 3, 4 * (14 + 3), 2 * 4 * (7 + 2)),
