@@ -16,8 +16,7 @@ use crate::weights::parameter_shapes;
 
 /// The files of a folder for a model, by name: `config.json`, `model.safetensors` and the companions.
 /// `values` are all of its parameters by global name, a tied one once; convolutions are written as (outputs, inputs,
-/// height, width), adapters are left out. Without any value the files are those beside the weights, such as to learn
-/// whether a model can be written.
+/// height, width), adapters are left out.
 ///
 /// The bytes are a function of the arguments, and `transformers` reads them: `GPT2LMHeadModel` for a
 /// GPT. Nothing is written.
@@ -30,12 +29,22 @@ pub fn to_files<V: Clone + Into<Stored>>(
     values: &[(String, V)],
     companions: &Companions,
 ) -> Result<Vec<(String, FileContents)>> {
+    let mut files = files_beside_weights(model, companions)?;
+    check_values(model, values)?;
+    files.insert(1, (WEIGHTS.to_owned(), weights_file(values)?));
+    Ok(files)
+}
+
+/// The files of [`to_files`] but for the weights: `config.json` and the companions.
+///
+/// # Errors
+/// [`Error::NotWritable`] for a model that could not be read again.
+pub fn files_beside_weights(
+    model: &ModelConfig,
+    companions: &Companions,
+) -> Result<Vec<(String, FileContents)>> {
     let config = config_json::write(model, &companions.ids)?;
     let mut files = vec![(CONFIG.to_owned(), config.into())];
-    if !values.is_empty() {
-        check_values(model, values)?;
-        files.push((WEIGHTS.to_owned(), weights_file(values)?));
-    }
     let companions = companions.files.iter();
     files.extend(companions.map(|(name, bytes)| (name.clone(), bytes.clone().into())));
     Ok(files)

@@ -27,7 +27,7 @@ pub use companions::{Companions, tokenizer_file};
 pub use config_json::{class_names, ids_of_classes, parse_config, read_config};
 pub use description::Description;
 pub use error::{Error, Result};
-pub use folder::{to_files, weights_file};
+pub use folder::{files_beside_weights, to_files, weights_file};
 pub use gguf::{gguf_tokenizer, is_gguf, parse_gguf};
 pub use index::{Index, parse_index};
 pub use names::{CONFIG, INDEX, TOKENIZER, WEIGHTS};

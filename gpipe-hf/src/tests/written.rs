@@ -6,7 +6,7 @@ use gpipe_layers::models::{GptConfig, ImageConfig, MlpConfig, ModelConfig, Netwo
 use gpipe_tensor::Tensor;
 
 use super::{Params, device, params};
-use crate::{CONFIG, Companions, Error, parse_config, to_files};
+use crate::{CONFIG, Companions, Error, files_beside_weights, parse_config, to_files};
 
 fn config_json(model: &ModelConfig, companions: &Companions) -> String {
     let files = to_files(model, &params(model), companions).unwrap();
@@ -192,8 +192,11 @@ fn values_that_are_not_those_of_the_parameters_are_refused() {
     // The head of this model is its table of tokens.
     let told = refused(&|values| values.push(("lm_head.weight".into(), tensor([256, 8]))));
     assert!(told.contains("`lm_head.weight`"), "{told}");
-    // A folder without weights is refused by those who read it; one of none would be filled with random values.
-    let files = written(&|values| values.clear()).unwrap();
+    assert!(
+        refused(&|values| values.clear())
+            .contains("`transformer.h.0.attn.c_attn.bias` and 15 more")
+    );
+    let files = files_beside_weights(&model, &Companions::default()).unwrap();
     assert!(matches!(&files[..], [(name, _)] if name == CONFIG));
     // Adapters are another folder's.
     let adapter = "transformer.h.0.attn.c_attn.lora_A.weight";

@@ -1,7 +1,7 @@
 //! Whether a model that can be trained can be saved too.
 
 use gpipe_hf::Companions;
-use gpipe_tensor::{Shape, Tensor, safetensors};
+use gpipe_tensor::{Shape, safetensors};
 
 use super::Setup;
 use crate::config::TrainConfig;
@@ -21,7 +21,7 @@ impl Setup {
         if config.run.keep.get() == 0 {
             return Ok(());
         }
-        gpipe_hf::to_files::<Tensor>(&config.model.config(), &[], companions)?;
+        gpipe_hf::files_beside_weights(&config.model.config(), companions)?;
         let values = self.owners();
         let kinds = self.optimizer.state_names();
         let states = values.iter().flat_map(|(name, shape)| {
@@ -68,7 +68,7 @@ fn header_bytes(tensors: impl Iterator<Item = (String, Shape)>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use gpipe_tensor::{DeviceId, Host};
+    use gpipe_tensor::{DeviceId, Host, Tensor};
 
     use super::*;
     use crate::config::{Overrides, Setting};
