@@ -38,7 +38,7 @@ impl Evaluation {
     }
 }
 
-/// A line with what is evaluated: a model of so many parameters, and the held-out samples of `dataset`.
+/// A line with what is evaluated: the model, with its number of parameters, and the held-out samples of `dataset`.
 pub fn evaluation_heading(config: &TrainConfig, parameters: u64, dataset: &Dataset) -> String {
     let cut = match config.model.is_classifier() {
         true => String::new(),
