@@ -85,25 +85,30 @@ fn a_plan_of_costs_on_hosts_names_its_replicas() {
     assert!(settings.contains(&("pipeline.replicas", "4".to_owned())));
 }
 
-/// Replicas are processes: without hosts or a launcher there is no command that runs them.
-#[test]
-fn replicas_without_hosts_are_refused() {
+/// A recommender of a small model in two replicas on these hosts, each with two workers.
+fn of_two_replicas(hosts: Option<usize>) -> crate::Result<Recommender> {
     let settings = [
         Setting::new("model.name", "gpt-nano"),
         Setting::new("pipeline.replicas", 2),
     ];
     let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+    let mut options = PlanningOptions {
+        hosts,
+        ..PlanningOptions::default()
+    };
+    options.fixed.replicas = true;
+    options
+        .list_workers("2*1T", *config.run.dtype, None)
+        .unwrap();
+    let profile = ProfileOptions::new(Path::new("none"));
+    Recommender::of_model(&config, &options, profile, &mut |_| {})
+}
+
+/// Replicas are processes: without hosts or a launcher there is no command that runs them.
+#[test]
+fn replicas_without_hosts_are_refused() {
     let recommend = |hosts: Option<usize>| {
-        let mut options = PlanningOptions {
-            hosts,
-            ..PlanningOptions::default()
-        };
-        options.fixed.replicas = true;
-        options
-            .list_workers("2*1T", *config.run.dtype, None)
-            .unwrap();
-        let profile = ProfileOptions::new(Path::new("none"));
-        let of = Recommender::of_model(&config, &options, profile, &mut |_| {})?;
+        let of = of_two_replicas(hosts)?;
         Ok::<_, crate::Error>(of.launcher(&of.recommend()?.plan))
     };
     let said = recommend(None).unwrap_err().to_string();
@@ -114,21 +119,7 @@ fn replicas_without_hosts_are_refused() {
 /// A plan whose replicas lie stage by stage is as fast as predicted only where its ranks lie so too.
 #[test]
 fn the_launcher_places_ranks_as_the_plan_does() {
-    let settings = [
-        Setting::new("model.name", "gpt-nano"),
-        Setting::new("pipeline.replicas", 2),
-    ];
-    let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
-    let mut options = PlanningOptions {
-        hosts: Some(3),
-        ..PlanningOptions::default()
-    };
-    options.fixed.replicas = true;
-    options
-        .list_workers("2*1T", *config.run.dtype, None)
-        .unwrap();
-    let profile = ProfileOptions::new(Path::new("none"));
-    let of = Recommender::of_model(&config, &options, profile, &mut |_| {}).unwrap();
+    let of = of_two_replicas(Some(3)).unwrap();
     let mut plan = of.recommend().unwrap().plan;
     let mut launcher = |placement, workers: usize| {
         plan.replication.placement = placement;
