@@ -13,7 +13,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 
 use super::chat_error::ChatError;
-use super::conversation::Conversation;
+use super::conversation::{Conversation, with_content};
 use super::python;
 use super::quiet::{quietly, short};
 
@@ -100,7 +100,7 @@ impl ChatTemplate {
     ///
     /// Answers are what the template encloses in `{% generation %}`. Where it has none, the answer of a message of the
     /// role `assistant` is the text that the message adds to that of the messages before it, with the prompt for an
-    /// answer.
+    /// answer; one that the template writes in another way once others follow is what is left of that.
     pub fn render(&self, line: &str) -> Result<Chat, ChatError> {
         self.render_within(line, PATIENCE)
     }
@@ -126,9 +126,9 @@ impl ChatTemplate {
                 Some(_) => {}
             }
         }
-        let run = |count: usize, prompts: bool| {
+        let run = |messages: &[Value], prompts: bool| {
             let given = context! {
-                messages => &messages[..count],
+                messages => messages,
                 tools => tools.as_ref(),
                 documents => (),
                 add_generation_prompt => prompts,
@@ -142,7 +142,7 @@ impl ChatTemplate {
             })
             .map_err(ChatError::Refused)
         };
-        let all = run(messages.len(), false)?;
+        let all = run(&messages, false)?;
         if self.marks {
             return Ok(unmarked(&all));
         }
@@ -151,15 +151,43 @@ impl ChatTemplate {
             answers: Vec::new(),
         };
         for i in answers {
-            let before = run(i, true)?;
-            let with = run(i + 1, false)?;
-            if !(with.starts_with(&before) && chat.text.starts_with(&with)) {
-                return Err(ChatError::NoPrefix);
+            let before = run(&messages[..i], true)?;
+            let with = run(&messages[..=i], false)?;
+            let end = match chat.text.starts_with(&with) {
+                true => Some(with.len()),
+                false => end_of_turn(&chat.text, &messages, i, |messages| run(messages, false)),
+            };
+            let is_prefix = with.starts_with(&before) && chat.text.starts_with(&before);
+            match end.filter(|&end| is_prefix && end >= before.len()) {
+                Some(end) => chat.answers.push(before.len()..end),
+                None => return Err(ChatError::NoPrefix),
             }
-            chat.answers.push(before.len()..with.len());
         }
         Ok(chat)
     }
+}
+
+/// Where the turn of message `i` ends in the text of a conversation, of which the template writes the turn otherwise once
+/// others follow: Qwen3 leaves out what was thought before an earlier answer. The content is replaced by a mark, to see what
+/// is behind it in the whole conversation, and what where the message is the last: as much of that is the turn's. `None` where
+/// these do not fit together.
+fn end_of_turn(
+    text: &str,
+    messages: &[Value],
+    i: usize,
+    render: impl Fn(&[Value]) -> Result<String, ChatError>,
+) -> Option<usize> {
+    let mark = BOUNDS[1];
+    let mut marked = messages.to_vec();
+    marked[i] = with_content(&messages[i], mark)?;
+    let behind = |messages: &[Value]| {
+        let text = render(messages).ok()?;
+        let (_, behind) = text.split_once(mark)?;
+        (!behind.contains(mark)).then(|| behind.to_owned())
+    };
+    let (rest, of_turn) = (behind(&marked)?, behind(&marked[..=i])?);
+    let fits = rest.starts_with(&of_turn) && text.ends_with(&rest);
+    fits.then(|| text.len() - rest.len() + of_turn.len())
 }
 
 /// The template with each `{% generation %}` … `{% endgeneration %}` as a filter of its text, as there are no tags of

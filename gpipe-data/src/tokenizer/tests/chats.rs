@@ -80,6 +80,42 @@ fn rendered(template: &str, chat: Value) -> Result<String, ChatError> {
     template.render(&chat.to_string()).map(|chat| chat.text)
 }
 
+/// As Qwen3's: what was thought is written in the last answer alone, which has it even if it is empty.
+const FORGETFUL: &str = "{% for m in messages %}<{{ m.role }}>{% set parts = m.content.split('</think>') %}\
+    {% if m.role == 'assistant' and loop.last %}<think>\
+    {{- parts[0].split('<think>')[-1] if '</think>' in m.content }}</think>{% endif %}\
+    {{- parts[-1] }}{% if m.calls %}[{{ m.calls }}]{% endif %}<end>\n{% endfor %}\
+    {% if add_generation_prompt %}<assistant>{% endif %}";
+
+#[test]
+fn answers_that_are_written_in_another_way_later_are_found() {
+    let template = ChatTemplate::parse(FORGETFUL, Vec::new()).unwrap();
+    let asked = |content: &str| json!({"role": "user", "content": content});
+    let said = |content: &str| json!({"role": "assistant", "content": content});
+    let answers = |messages: Value| {
+        let chat = template.render(&json!({ "messages": messages }).to_string())?;
+        let of = |range: &Range<usize>| chat.text[range.clone()].to_owned();
+        Ok::<Vec<String>, ChatError>(chat.answers.iter().map(of).collect())
+    };
+    let thought = said("<think>hm</think>so");
+    let found = answers(json!([
+        asked("a"),
+        thought,
+        asked("so"),
+        said("so"),
+        asked("b"),
+        thought
+    ]));
+    assert_eq!(
+        found.unwrap(),
+        ["so<end>\n", "so<end>\n", "<think>hm</think>so<end>\n"]
+    );
+    // What follows the content in the turn belongs to it.
+    let calling = json!({"role": "assistant", "content": "so", "calls": "go"});
+    let found = answers(json!([asked("a"), calling, asked("b"), said("")]));
+    assert_eq!(found.unwrap(), ["so[go]<end>\n", "<think></think><end>\n"]);
+}
+
 fn user() -> Value {
     json!({"messages": [{"role": "user", "content": "Aa"}]})
 }
