@@ -186,7 +186,7 @@ fn a_llama() -> Layers {
     llama(&config).expect("a model")
 }
 
-/// With the embedding's matrix in the head and one pair of keys and values.
+/// With the embedding's matrix in the head, one pair of keys and values, and heads that are normalized.
 fn a_tied_llama() -> Layers {
     let config = LlamaConfig {
         vocab: VOCAB,
@@ -198,6 +198,7 @@ fn a_tied_llama() -> Layers {
         kv_heads: 1,
         head_size: 6,
         tied: true,
+        qk_norm: true,
         ..LlamaConfig::default()
     };
     llama(&config).expect("a model")
@@ -288,6 +289,7 @@ fn adapters_of_a_gpt_train_to_the_bits_of_one_stage() {
 fn adapters_of_a_llama_train_to_the_bits_of_one_stage() {
     Case::adapted(a_llama, &["q_proj", "v_proj"]).every_way(2);
     Case::adapted(a_llama, &["self_attn", "mlp"]).every_way(2);
+    Case::adapted(a_tied_llama, &["q_proj", "v_proj"]).every_way(2);
 }
 
 #[test]

@@ -67,13 +67,14 @@ fn steps(model: &str, decay: &str, more: &[&str]) -> Vec<Value> {
 
 #[test]
 fn losses_and_norms_are_those_of_pytorch() {
-    let runs: [(&str, &str, &str); 7] = [
+    let runs: [(&str, &str, &str); 8] = [
         ("", "matrices", "1 1 keep gpipe"),
         ("", "all", "5 4 stage gpipe"),
         ("", "matrices", "3 8 every:2 1f1b"),
         ("", "matrices", "4 4 except-last gpipe"),
         ("llama", "matrices", "3 4 keep 1f1b"),
         ("qwen2", "all", "2 8 stage zb-h1"),
+        ("qwen3", "matrices", "6 4 except-last zb-v"),
         ("mistral", "matrices", "4 4 every:2 gpipe"),
     ];
     for (model, decay, way) in runs {
@@ -103,7 +104,7 @@ fn losses_and_norms_are_those_of_pytorch() {
 
 #[test]
 fn beam_search_finds_the_texts_of_transformers() {
-    for model in ["llama", "qwen2", "mistral"] {
+    for model in ["llama", "qwen2", "qwen3", "mistral"] {
         let folder = recorded().join(model).join("model");
         let cases = expected(model, "beams.json");
         let cases = cases.as_array().unwrap();

@@ -1,7 +1,7 @@
 """PyTorch's side of `cargo xtask parity`: what models of transformers do with the same batches.
 
     python reference.py write DIR          a small GPT-2 of bytes (model/) and its text (text.txt)
-    python reference.py write-llama DIR    the same for a Llama; write-qwen2, write-mistral: for its relatives
+    python reference.py write-llama DIR    the same for a Llama; write-qwen2, write-qwen3, write-mistral: for its relatives
     python reference.py write-tokens DIR   the same with a tokenizer of 500 tokens (tokens.json: what it
                                            makes of some texts)
     python reference.py train DIR          trains it; losses and gradient norms as JSON on stdout
@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, MistralConfig,
-    PreTrainedTokenizerFast, Qwen2Config,
+    PreTrainedTokenizerFast, Qwen2Config, Qwen3Config,
 )
 
 STEPS, BATCH, TIME = 8, 8, 32
@@ -62,6 +62,7 @@ LLAMA = dict(
 RELATIVES = {
     "llama": lambda: LlamaConfig(**LLAMA, tie_word_embeddings=False),
     "qwen2": lambda: Qwen2Config(**LLAMA, tie_word_embeddings=True),
+    "qwen3": lambda: Qwen3Config(**{**LLAMA, "head_dim": 12}, tie_word_embeddings=True),
     "mistral": lambda: MistralConfig(**LLAMA, tie_word_embeddings=False, sliding_window=12),
 }
 
@@ -73,6 +74,9 @@ def write_relative(folder, config):
         if name.endswith("bias"):
             # They begin as zeros.
             torch.nn.init.normal_(parameter, std=0.25)
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            # They begin as ones.
+            torch.nn.init.normal_(parameter, mean=1.0, std=0.25)
     model.half().save_pretrained(folder / "model")
     write_text(folder)
 

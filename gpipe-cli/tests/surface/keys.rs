@@ -142,6 +142,7 @@ const VALUES: &[(&str, &str, &[&str])] = &[
     ("llama-nano", "model.qkv_bias", &["true"]),
     ("llama-nano", "model.output_bias", &["true"]),
     ("llama-nano", "model.mlp_bias", &["true"]),
+    ("llama-nano", "model.qk_norm", &["true"]),
     ("llama-nano", "model.window", &["16"]),
     ("seq2seq-nano", "model.encoder_blocks", &["3"]),
     ("seq2seq-nano", "model.decoder_blocks", &["1"]),

@@ -38,7 +38,7 @@ pub struct Keys {
     pub bos_token_id: Option<Value>,
     pub eos_token_id: Option<Value>,
     pub pad_token_id: Option<Value>,
-    // Of a Llama, a Qwen2 and a Mistral.
+    // Of a Llama, a Qwen2, a Qwen3 and a Mistral.
     pub hidden_size: Option<u64>,
     pub intermediate_size: Option<u64>,
     pub num_hidden_layers: Option<u64>,

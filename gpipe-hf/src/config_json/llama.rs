@@ -1,4 +1,4 @@
-//! Llama, Qwen2 and Mistral, as the classes `LlamaConfig`, `Qwen2Config` and `MistralConfig` of
+//! Llama, Qwen2, Qwen3 and Mistral, as the classes `LlamaConfig`, `Qwen2Config`, `Qwen3Config` and `MistralConfig` of
 //! `transformers` have them.
 
 use gpipe_layers::models::{LlamaConfig, ModelConfig};
@@ -10,6 +10,7 @@ use crate::description::Description;
 /// The `model_type`s of the family.
 pub const LLAMA: &str = "llama";
 pub const QWEN2: &str = "qwen2";
+pub const QWEN3: &str = "qwen3";
 pub const MISTRAL: &str = "mistral";
 
 /// The only kind of rotary positions that is computed here.
@@ -43,7 +44,7 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
     let kv_heads = keys.num_key_value_heads.unwrap_or(match kind {
         // What the classes set where the key is missing; `null` is as many as there are heads.
         MISTRAL => Some(8),
-        QWEN2 => Some(32),
+        QWEN2 | QWEN3 => Some(32),
         _ => None,
     });
     let kv_heads = kv_heads.unwrap_or(heads as u64);
@@ -53,11 +54,11 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
             "num_key_value_heads = {kv_heads} does not divide num_attention_heads = {heads}"
         ));
     }
-    let head_size = size(
-        "head_dim",
-        keys.head_dim.or(Some((width / heads) as u64)),
-        LARGEST_SIZE,
-    )?;
+    let usual = match kind {
+        QWEN3 => 128,
+        _ => (width / heads) as u64,
+    };
+    let head_size = size("head_dim", keys.head_dim.or(Some(usual)), LARGEST_SIZE)?;
     if !head_size.is_multiple_of(2) {
         return Err(format!(
             "head_dim is {head_size}: rotary positions need an even number"
@@ -66,10 +67,10 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
     // What the classes set where the key is missing.
     let (context, eps) = match kind {
         MISTRAL => (4096 * 32, 1e-6),
-        QWEN2 => (32_768, 1e-6),
+        QWEN2 | QWEN3 => (32_768, 1e-6),
         _ => (2048, 1e-6),
     };
-    let bias = keys.attention_bias.unwrap_or(false);
+    let bias = keys.attention_bias.unwrap_or(false) && [LLAMA, QWEN3].contains(&kind);
     Ok(Description {
         model: ModelConfig::Llama(LlamaConfig {
             vocab: size("vocab_size", keys.vocab_size, LARGEST_SIZE)?,
@@ -87,8 +88,9 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
             tied: keys.tie_word_embeddings.unwrap_or(false),
             theta,
             rms_norm_eps: epsilon("rms_norm_eps", keys.rms_norm_eps.unwrap_or(eps))?,
-            qkv_bias: kind == QWEN2 || kind == LLAMA && bias,
-            output_bias: kind == LLAMA && bias,
+            qkv_bias: kind == QWEN2 || bias,
+            qk_norm: kind == QWEN3,
+            output_bias: bias,
             mlp_bias: kind == LLAMA && keys.mlp_bias.unwrap_or(false),
             window,
             dropout: dropout(
@@ -168,7 +170,7 @@ fn nested_theta(key: &str, object: &Value) -> Result<Option<f64>, String> {
 fn window(keys: &Keys, kind: &str) -> Result<Option<usize>, String> {
     let used = match kind {
         MISTRAL => true,
-        QWEN2 => keys.use_sliding_window.unwrap_or(false),
+        QWEN2 | QWEN3 => keys.use_sliding_window.unwrap_or(false),
         _ => false,
     };
     let types = keys.layer_types.as_deref().filter(|_| kind != LLAMA);
@@ -197,7 +199,7 @@ fn window(keys: &Keys, kind: &str) -> Result<Option<usize>, String> {
     let of_blocks = |kind: &str| types.into_iter().flatten().any(|of| of == kind);
     let (some, full) = match (types, kind) {
         (Some(_), _) => (of_blocks(SLIDING), of_blocks(FULL)),
-        (None, QWEN2) => {
+        (None, QWEN2 | QWEN3) => {
             let blocks = keys.num_hidden_layers.unwrap_or(0);
             let full = keys.max_window_layers.unwrap_or(28);
             (full < blocks, full > 0)
@@ -218,10 +220,16 @@ fn window(keys: &Keys, kind: &str) -> Result<Option<usize>, String> {
 /// no class of `transformers` computes.
 pub fn write(config: &LlamaConfig, ids: &Map<String, Value>) -> Result<Value, String> {
     let biases = [config.qkv_bias, config.output_bias, config.mlp_bias];
-    let (kind, class) = match (config.window, biases) {
-        (None, [qkv, output, _]) if qkv == output => (LLAMA, "LlamaForCausalLM"),
-        (_, [true, false, false]) => (QWEN2, "Qwen2ForCausalLM"),
-        (Some(_), [false, false, false]) => (MISTRAL, "MistralForCausalLM"),
+    let (kind, class) = match (config.qk_norm, config.window, biases) {
+        (true, _, [qkv, output, false]) if qkv == output => (QWEN3, "Qwen3ForCausalLM"),
+        (true, ..) => {
+            return Err(
+                "no class of transformers has these biases together with normalized queries and keys".into(),
+            );
+        }
+        (false, None, [qkv, output, _]) if qkv == output => (LLAMA, "LlamaForCausalLM"),
+        (false, _, [true, false, false]) => (QWEN2, "Qwen2ForCausalLM"),
+        (false, Some(_), [false, false, false]) => (MISTRAL, "MistralForCausalLM"),
         _ => {
             return Err(
                 "no class of transformers has these biases together with such a window".into(),
@@ -249,12 +257,12 @@ pub fn write(config: &LlamaConfig, ids: &Map<String, Value>) -> Result<Value, St
         "torch_dtype": "float32",
         "vocab_size": config.vocab,
     });
+    if [LLAMA, QWEN3].contains(&kind) {
+        object["attention_bias"] = config.qkv_bias.into();
+    }
     match kind {
-        LLAMA => {
-            object["attention_bias"] = config.qkv_bias.into();
-            object["mlp_bias"] = config.mlp_bias.into();
-        }
-        QWEN2 => {
+        LLAMA => object["mlp_bias"] = config.mlp_bias.into(),
+        QWEN2 | QWEN3 => {
             object["use_sliding_window"] = config.window.is_some().into();
             object["sliding_window"] = config.window.into();
             object["max_window_layers"] = 0.into();

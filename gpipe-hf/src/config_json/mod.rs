@@ -26,13 +26,14 @@ use keys::{Keys, clip};
 pub(crate) use keys::{LARGEST_SIZE, MOST_LAYERS, epsilon, size};
 
 /// The values of `model_type` that can be read, in a message.
-const READ: &str = "gpt2, llama, qwen2 and mistral";
+const READ: &str = "gpt2, llama, qwen2, qwen3 and mistral";
 
 /// All of them, with those of this crate's own.
-const TYPES: [&str; 7] = [
+const TYPES: [&str; 8] = [
     gpt2::TYPE,
     llama::LLAMA,
     llama::QWEN2,
+    llama::QWEN3,
     llama::MISTRAL,
     mlp::TYPE,
     image::TYPE,
@@ -82,6 +83,7 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Description, String> {
         Some(gpt2::TYPE) => gpt2::read(keys),
         Some(llama::LLAMA) => llama::read(keys, llama::LLAMA),
         Some(llama::QWEN2) => llama::read(keys, llama::QWEN2),
+        Some(llama::QWEN3) => llama::read(keys, llama::QWEN3),
         Some(llama::MISTRAL) => llama::read(keys, llama::MISTRAL),
         Some(mlp::TYPE) => mlp::read(keys),
         Some(image::TYPE) => image::read(keys),

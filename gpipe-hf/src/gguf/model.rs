@@ -12,6 +12,7 @@ use crate::description::Description;
 /// The architectures that are computed here.
 const LLAMA: &str = "llama";
 const QWEN2: &str = "qwen2";
+const QWEN3: &str = "qwen3";
 
 impl Header {
     /// A value of the metadata, if the key is there: one of another type must not pass for a key that is missing.
@@ -56,9 +57,9 @@ impl Header {
 
     fn architecture(&self) -> Result<&str, String> {
         match self.text("general.architecture")? {
-            Some(known @ (LLAMA | QWEN2)) => Ok(known),
+            Some(known @ (LLAMA | QWEN2 | QWEN3)) => Ok(known),
             Some(other) => Err(format!(
-                "general.architecture is `{}`: only {LLAMA} and {QWEN2} can be read",
+                "general.architecture is `{}`: only {LLAMA}, {QWEN2} and {QWEN3} can be read",
                 clip(other)
             )),
             None => Err("has no `general.architecture`".into()),
@@ -191,6 +192,7 @@ impl Header {
                 theta,
                 rms_norm_eps: epsilon(&eps_key, eps.ok_or(format!("has no `{eps_key}`"))?)?,
                 qkv_bias: has("attn_q"),
+                qk_norm: architecture == QWEN3,
                 output_bias: has("attn_output"),
                 mlp_bias: has("ffn_gate"),
                 window: None,
@@ -250,6 +252,8 @@ fn global_name(stored: &str) -> Option<String> {
         "attn_norm" => "input_layernorm",
         "ffn_norm" => "post_attention_layernorm",
         "attn_q" => "self_attn.q_proj",
+        "attn_q_norm" => "self_attn.q_norm",
+        "attn_k_norm" => "self_attn.k_norm",
         "attn_k" => "self_attn.k_proj",
         "attn_v" => "self_attn.v_proj",
         "attn_output" => "self_attn.o_proj",

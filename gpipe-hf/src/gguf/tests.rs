@@ -80,8 +80,13 @@ fn model() -> Writer {
 
 /// The same with these tensors, element i of the q-th q + i/1000.
 fn with_tensors(tensors: &[(&str, &[u64])]) -> Writer {
+    of_architecture("llama", tensors)
+}
+
+/// [`with_tensors`] of a relative of Llama.
+fn of_architecture(architecture: &str, tensors: &[(&str, &[u64])]) -> Writer {
     let mut file = begin(tensors.len() as u64, 15);
-    file.text("general.architecture").u32(8).text("llama");
+    file.text("general.architecture").u32(8).text(architecture);
     for (key, number) in [
         ("block_count", 1),
         ("context_length", 8),
@@ -91,9 +96,9 @@ fn with_tensors(tensors: &[(&str, &[u64])]) -> Writer {
         ("attention.head_count_kv", 1),
         ("attention.key_length", 8),
     ] {
-        file.whole(&format!("llama.{key}"), number);
+        file.whole(&format!("{architecture}.{key}"), number);
     }
-    file.text("llama.attention.layer_norm_rms_epsilon")
+    file.text(&format!("{architecture}.attention.layer_norm_rms_epsilon"))
         .u32(6)
         .u32(1e-5f32.to_bits());
     file.text("tokenizer.ggml.model").u32(8).text("gpt2");
@@ -162,6 +167,38 @@ fn a_model_is_read_with_halves_of_heads_put_back() {
         serde_json::from_slice(&gguf_tokenizer(&path).unwrap()).unwrap();
     assert_eq!(tokenizer["model"]["vocab"]["ab"], 3);
     assert_eq!(tokenizer["added_tokens"][0]["content"], "<|end|>");
+}
+
+#[test]
+fn heads_of_a_qwen3_are_normalized_and_lie_as_they_are_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    let norms: [(&str, &[u64]); 2] = [
+        ("blk.0.attn_q_norm.weight", &[8]),
+        ("blk.0.attn_k_norm.weight", &[8]),
+    ];
+    let tensors = [&TENSORS[..], &norms].concat();
+    std::fs::write(&path, of_architecture("qwen3", &tensors).0).unwrap();
+    let described = crate::read_config(&path).unwrap();
+    let ModelConfig::Llama(config) = &described.model else {
+        panic!("{described:?}");
+    };
+    assert!(config.qk_norm && !config.qkv_bias);
+    let shapes = crate::parameter_shapes(&mut described.model.layers().unwrap());
+    let weights = crate::Weights::open(&path, &shapes).unwrap();
+    let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+    let values = |name: &str| {
+        let tensor = weights.tensor(&format!("model.layers.0.self_attn.{name}"), &device);
+        tensor.unwrap().to_f32s().unwrap()
+    };
+    assert_eq!(values("q_norm.weight")[..2], [11.0, 11.001]);
+    assert_eq!(values("k_norm.weight")[..2], [12.0, 12.001]);
+    // Row 1 of the keys.
+    assert_eq!(values("k_proj.weight")[32], 4.0 + 32.0 / 1e3);
+    // A model without them is another one.
+    std::fs::write(&path, of_architecture("qwen3", &TENSORS).0).unwrap();
+    let error = crate::Weights::open(&path, &shapes).unwrap_err();
+    assert!(error.to_string().contains("_norm.weight"), "{error}");
 }
 
 #[test]
@@ -361,6 +398,12 @@ fn words_are_split_by_rules_that_the_file_names() {
         header.tokenizer()
     };
     assert!(with_pre(Some("gpt-2")).is_ok() && with_pre(Some("smollm")).is_ok());
+    let qwen: serde_json::Value =
+        serde_json::from_slice(&with_pre(Some("qwen2")).unwrap()).unwrap();
+    assert_eq!(qwen["normalizer"]["type"], "NFC");
+    let rules = &qwen["pre_tokenizer"]["pretokenizers"];
+    assert_eq!(rules[0]["behavior"], "Isolated");
+    assert_eq!(rules[1]["use_regex"], false);
     for (pre, words) in [
         (None, "has no tokenizer.ggml.pre"),
         (Some("default"), "tokenizer.ggml.pre is `default`"),

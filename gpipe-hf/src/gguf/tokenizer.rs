@@ -7,6 +7,12 @@ use super::header::{Header, Value, clip};
 /// Types of tokens that are found in a text before it is cut: control tokens, and those that users added.
 const ADDED: [i64; 2] = [3, 4];
 
+/// Where Qwen2 and Qwen3 cut a text: contractions, words with what precedes them, single digits, signs, line ends and spaces.
+const QWEN: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*",
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
+
 const MEND: &str = "name a tokenizer.json with `data.tokenizer`";
 
 impl Header {
@@ -19,21 +25,32 @@ impl Header {
                 clip(kind)
             ));
         }
-        let by_bytes = json!({
-            "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true,
-        });
+        let by_bytes = |use_regex: bool| {
+            json!({
+                "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": use_regex,
+            })
+        };
+        let sequence = |first: Json, second: Json| json!({"type": "Sequence", "pretokenizers": [first, second]});
         // llama.cpp splits texts by rules of its own where they are missing, or `default`, and warns: the converter did not know
         // those that the model was trained with.
         let pre = self.text("tokenizer.ggml.pre")?;
-        let rules = match pre.ok_or_else(|| format!("has no tokenizer.ggml.pre: {MEND}"))? {
-            "gpt-2" => by_bytes.clone(),
-            "smollm" => json!({
-                "type": "Sequence",
-                "pretokenizers": [{"type": "Digits", "individual_digits": true}, by_bytes],
-            }),
+        let (normalizer, rules) = match pre
+            .ok_or_else(|| format!("has no tokenizer.ggml.pre: {MEND}"))?
+        {
+            "gpt-2" => (Json::Null, by_bytes(true)),
+            "smollm" => {
+                let digits = json!({"type": "Digits", "individual_digits": true});
+                (Json::Null, sequence(digits, by_bytes(true)))
+            }
+            "qwen2" => {
+                let split = json!({
+                    "type": "Split", "pattern": {"Regex": QWEN}, "behavior": "Isolated", "invert": false,
+                });
+                (json!({"type": "NFC"}), sequence(split, by_bytes(false)))
+            }
             other => {
                 return Err(format!(
-                    "tokenizer.ggml.pre is `{}`: only gpt-2 and smollm can be read: {MEND}",
+                    "tokenizer.ggml.pre is `{}`: only gpt-2, smollm and qwen2 can be read: {MEND}",
                     clip(other)
                 ));
             }
@@ -72,7 +89,7 @@ impl Header {
             "truncation": null,
             "padding": null,
             "added_tokens": added,
-            "normalizer": null,
+            "normalizer": normalizer,
             "pre_tokenizer": rules,
             "post_processor": null,
             "decoder": decoder,

@@ -96,6 +96,13 @@ fn the_family_of_llama_is_read_and_written_again() {
             [true, false, false],
             Some(9),
         ),
+        ("qwen3", "", [false; 3], None),
+        (
+            "qwen3",
+            r#","attention_bias":true,"mlp_bias":true,"sliding_window":9,"use_sliding_window":true,"max_window_layers":0"#,
+            [true, true, false],
+            Some(9),
+        ),
         ("mistral", r#","sliding_window":9"#, [false; 3], Some(9)),
         ("mistral", r#","sliding_window":null"#, [false; 3], None),
         // What the class sets.
@@ -107,15 +114,18 @@ fn the_family_of_llama_is_read_and_written_again() {
         };
         let got = [config.qkv_bias, config.output_bias, config.mlp_bias];
         assert_eq!((got, config.window), (bias, window), "{kind}{more}");
+        // Qwen3's class sets the size of heads, the others divide the width.
+        let head_size = if kind == "qwen3" { 128 } else { 12 };
         assert_eq!(
             (config.head_size, config.theta, config.tied),
-            (12, 1e4, false)
+            (head_size, 1e4, false)
         );
+        assert_eq!(config.qk_norm, kind == "qwen3");
         let written = config_json::write(&described.model, &described.ids).unwrap();
         assert_eq!(config_json::parse(&written).unwrap(), described);
     }
     // A key that is missing is what the class sets, `null` as many as there are heads of queries.
-    for (kind, missing) in [("llama", 64), ("qwen2", 32), ("mistral", 8)] {
+    for (kind, missing) in [("llama", 64), ("qwen2", 32), ("qwen3", 32), ("mistral", 8)] {
         for (value, expected) in [("", missing), (r#""num_key_value_heads":null,"#, 64)] {
             let text = llama_json(kind, r#","head_dim":12"#)
                 .replace(r#""num_key_value_heads":2,"#, value)

@@ -15,6 +15,7 @@ use crate::{
 pub struct RmsNorm {
     name: String,
     width: usize,
+    heads: usize,
     eps: f32,
     gain: Param,
 }
@@ -27,13 +28,28 @@ impl RmsNorm {
         Self {
             name,
             width,
+            heads: 1,
             eps,
             gain: Param::new(gain, [width], Kind::Vector, Init::Ones),
         }
     }
-}
 
-impl RmsNorm {
+    /// The same for each of `heads` heads of `width` elements that lie side by side in a row, all with the same gain.
+    #[must_use]
+    pub fn of_heads(self, heads: usize) -> Self {
+        Self { heads, ..self }
+    }
+
+    /// The tensor with a row for each head.
+    fn by_heads(&self, x: Tensor) -> Result<Tensor> {
+        if self.heads == 1 {
+            return Ok(x);
+        }
+        let rows = x.elements() / self.width.max(1);
+        x.reshape([rows, self.width])
+            .map_err(Error::within(&self.name))
+    }
+
     /// dX, plus `onto`, and the gradient of the gain.
     fn gradients(
         &self,
@@ -43,8 +59,12 @@ impl RmsNorm {
     ) -> Result<(Tensors, Pending)> {
         let [x, factors] = unpack(&self.name, saved.tensors)?;
         let dy = single(&self.name, dy)?;
-        let (dx, dgain) = ops::rms_norm_grad(&x, &factors, self.gain.value()?, &dy, onto)
-            .map_err(Error::within(&self.name))?;
+        let shape = dy.shape().clone();
+        let dy = self.by_heads(dy)?;
+        let onto = onto.map(|onto| self.by_heads(onto.clone())).transpose()?;
+        let gradients = ops::rms_norm_grad(&x, &factors, self.gain.value()?, &dy, onto.as_ref());
+        let (dx, dgain) = gradients.map_err(Error::within(&self.name))?;
+        let dx = dx.reshape(shape).map_err(Error::within(&self.name))?;
         Ok((smallvec![dx], Pending::new([dgain])))
     }
 }
@@ -57,9 +77,10 @@ impl Layer for RmsNorm {
     /// An element takes 4 FLOPs forward (its square and the sum, two products), 7 for dX (dy·gain 1, the
     /// mean of its product with x 2, x̂ again 1, the difference 3) and 2 for the gain.
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
-        let x = floats(&self.name, inputs, Some(self.width))?;
+        let row = self.width.saturating_mul(self.heads);
+        let x = floats(&self.name, inputs, Some(row))?;
         if x.dtype != self.gain.dtype {
-            let expected = format!("{} of shape (…, {})", self.gain.dtype, self.width);
+            let expected = format!("{} of shape (…, {row})", self.gain.dtype);
             return Err(unexpected(&self.name, expected, x));
         }
         let (elements, bytes, width) = (x.elements(), x.bytes(), self.width as u64);
@@ -90,8 +111,11 @@ impl Layer for RmsNorm {
 
     fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(&self.name, x)?;
+        let shape = x.shape().clone();
+        let x = self.by_heads(x)?;
         let (y, factors) =
             ops::rms_norm(&x, self.gain.value()?, self.eps).map_err(Error::within(&self.name))?;
+        let y = y.reshape(shape).map_err(Error::within(&self.name))?;
         Ok((smallvec![y], Saved::new([x, factors])))
     }
 

@@ -1,26 +1,25 @@
-//! The projections to queries, keys and values, with rotary positions (arXiv:2104.09864).
+//! The projections to queries, keys and values, with rotary positions.
 
 use gpipe_tensor::ops::{self, CacheSpan, Rope};
 use gpipe_tensor::{Tensor, Tensors};
 use smallvec::smallvec;
 
 use super::Linear;
-use super::flow::{floats, foreign, output, single, times, unexpected};
+use super::flow::{floats, foreign, single, times, unexpected};
+use super::rotary::{Rotary, turning};
 use crate::{
     Cost, Error, Flow, Layer, LayerCache, LoraSettings, Memory, Param, PassContext, Pending,
     Result, Saved,
 };
 
 /// Three linear maps of one input, whose first two results are turned by their positions: from
-/// (B, T, width) to (B, T, queries + 2·keys), which [`CausalAttention`](super::CausalAttention) takes.
+/// (B, T, width) to (B, T, queries + 2·keys), as [`Rotary`] gives them.
 #[derive(Debug)]
 pub struct RotaryQkv {
     name: String,
     /// To queries, keys and values.
     projections: [Linear; 3],
-    /// Heads of keys and values.
-    groups: usize,
-    rope: Rope,
+    rotary: Rotary,
 }
 
 impl RotaryQkv {
@@ -32,43 +31,36 @@ impl RotaryQkv {
         groups: usize,
         rope: Rope,
     ) -> Self {
+        let name = name.into();
         Self {
-            name: name.into(),
+            rotary: Rotary::new(&*name, groups, rope),
+            name,
             projections,
-            groups,
-            rope,
         }
     }
 
-    fn costs(&self, inputs: &[Flow]) -> Result<Vec<Cost>> {
+    fn costs(&self, inputs: &[Flow]) -> Result<[Cost; 3]> {
         let x = floats(&self.name, inputs, None)?;
         if x.shape.rank() != 3 {
             let expected = "floats of shape (batch, time, width)";
             return Err(unexpected(&self.name, expected, x));
         }
-        let costs = self.projections.iter().map(|p| p.cost(inputs));
-        let costs = costs.collect::<Result<Vec<_>>>()?;
-        let [queries, keys, values] = [0, 1, 2].map(|i| costs[i].outputs[0].shape.last());
-        let (size, groups) = (self.rope.size, self.groups);
-        let in_heads = |width: usize| width > 0 && width.checked_rem(size) == Some(0);
-        let of_groups = keys == values && groups.checked_mul(size) == Some(keys);
-        if !size.is_multiple_of(2) || !in_heads(queries) || !in_heads(keys) || !of_groups {
-            let expected = format!(
-                "heads of an even size, here {size}: some of queries, and {groups} of keys and of values"
-            );
-            let got = format!("projections to {queries}, {keys} and {values}");
-            return Err(unexpected(&self.name, expected, got));
-        }
-        let positions = x.shape.dims()[1];
-        self.rope
-            .check(positions)
-            .map_err(Error::within(&self.name))?;
-        Ok(costs)
+        let [q, k, v] = self.projections.each_ref().map(|p| p.cost(inputs));
+        Ok([q?, k?, v?])
     }
 
-    /// The gradients of queries, keys and values from that of the result.
-    fn turned_back(&self, dy: &Tensor) -> Result<[Tensor; 3]> {
-        ops::rope_grad(dy, self.groups, &self.rope).map_err(Error::within(&self.name))
+    /// Queries, keys and values, and what each projection saves.
+    fn project(&self, cx: &PassContext, x: Tensors) -> Result<([Tensor; 3], Vec<Saved>)> {
+        let x = single(&self.name, x)?;
+        let mut nested = Vec::with_capacity(3);
+        let mut part = |projection: &Linear| {
+            let (y, saved) = projection.forward(cx, smallvec![x.clone()])?;
+            nested.push(saved);
+            single(&self.name, y)
+        };
+        let [q, k, v] = &self.projections;
+        let parts = [part(q)?, part(k)?, part(v)?];
+        Ok((parts, nested))
     }
 
     fn saved(&self, saved: Saved) -> Result<[Saved; 3]> {
@@ -87,14 +79,10 @@ impl Layer for RotaryQkv {
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let costs = self.costs(inputs)?;
         let total = |part: fn(&Cost) -> u64| costs.iter().map(part).fold(0, u64::saturating_add);
-        let columns = |cost: &Cost| cost.outputs[0].shape.last();
         let x = &inputs[0];
-        let shape = x.shape.with_last(costs.iter().map(columns).sum());
-        let y = output(&self.name, shape, costs[0].outputs[0].dtype)?;
-        let turned = costs[0].outputs[0]
-            .elements()
-            .saturating_add(costs[1].outputs[0].elements());
-        let turned = times(&[3, turned]);
+        let [queries, keys, values] = costs.each_ref().map(|cost| &cost.outputs[0]);
+        let y = self.rotary.packed([queries, keys, values])?;
+        let turned = turning(queries, keys);
         let packed = y.bytes();
         // What the projections so far hold, forward and back, and gave free; dX of the first, which the others are
         // added to, is behind all but its own.
@@ -147,21 +135,12 @@ impl Layer for RotaryQkv {
     }
 
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
-        let x = single(&self.name, x)?;
-        let mut parts = Vec::with_capacity(3);
-        let mut nested = Vec::with_capacity(3);
-        for projection in &self.projections {
-            let (y, saved) = projection.forward(cx, smallvec![x.clone()])?;
-            parts.push(single(&self.name, y)?);
-            nested.push(saved);
-        }
-        let y = ops::rope(&parts[0], &parts[1], &parts[2], &self.rope)
-            .map_err(Error::within(&self.name))?;
+        let (parts, nested) = self.project(cx, x)?;
         let saved = Saved {
             nested,
             ..Saved::default()
         };
-        Ok((smallvec![y], saved))
+        Ok((smallvec![self.rotary.turned(parts.each_ref())?], saved))
     }
 
     fn forward_cached(
@@ -171,30 +150,16 @@ impl Layer for RotaryQkv {
         span: &CacheSpan,
         _cache: &mut LayerCache,
     ) -> Result<Tensors> {
-        let Some(past) = span.common_past() else {
-            return Err(Error::Config(format!(
-                "{}: a pass over rows of different lengths: pass them one by one",
-                self.name
-            )));
-        };
-        let x = single(&self.name, x)?;
-        let mut parts = Vec::with_capacity(3);
-        for projection in &self.projections {
-            let (y, _) = projection.forward(cx, smallvec![x.clone()])?;
-            parts.push(single(&self.name, y)?);
-        }
-        let rope = Rope {
-            first: self.rope.first.saturating_add(past as u64),
-            ..self.rope
-        };
-        let y = ops::rope(&parts[0], &parts[1], &parts[2], &rope);
-        Ok(smallvec![y.map_err(Error::within(&self.name))?])
+        let (parts, _) = self.project(cx, x)?;
+        Ok(smallvec![
+            self.rotary.turned_behind(span, parts.each_ref())?
+        ])
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
         let saved = self.saved(saved)?;
         let dy = single(&self.name, dy)?;
-        let parts = self.turned_back(&dy)?;
+        let parts = self.rotary.turned_back(&dy)?;
         let mut sum: Option<Tensor> = None;
         let mut nested = Vec::with_capacity(3);
         for ((projection, saved), part) in self.projections.iter().zip(saved).zip(parts) {
@@ -218,7 +183,7 @@ impl Layer for RotaryQkv {
         let dy = single(&self.name, dy)?;
         let parts = self.projections.iter().zip(saved);
         let nested = parts
-            .zip(self.turned_back(&dy)?)
+            .zip(self.rotary.turned_back(&dy)?)
             .map(|((projection, saved), part)| projection.param_only_grad(saved, smallvec![part]))
             .collect::<Result<_>>()?;
         Ok(Pending {

@@ -1,12 +1,12 @@
-//! Llama (Touvron et al., arXiv:2302.13971), with grouped queries; Qwen2 and Mistral are this model with
-//! biases and with a window.
+//! Llama (Touvron et al., arXiv:2302.13971), with grouped queries; Qwen2, Qwen3 and Mistral are this model
+//! with biases, with normalized queries and keys, and with a window.
 
 use gpipe_tensor::ops::Rope;
 
 use super::sizes::{self, EXTENT, MOST_BLOCKS};
 use crate::layers::{
-    CausalAttention, Embedding, Head, Layout, Linear, Residual, RmsNorm, RotaryQkv, Sequential,
-    SwiGlu, check_rate,
+    CausalAttention, Embedding, Graph, Head, Layout, Linear, Residual, RmsNorm, Rotary, RotaryQkv,
+    Sequential, SwiGlu, check_rate,
 };
 use crate::{Error, Init, Layer, Result};
 
@@ -37,6 +37,8 @@ pub struct LlamaConfig {
     pub rms_norm_eps: f32,
     /// Whether the projections to queries, keys and values have biases.
     pub qkv_bias: bool,
+    /// Whether each head of queries and keys is normalized before it is turned by its position (Qwen3, arXiv:2505.09388).
+    pub qk_norm: bool,
     /// Whether the projection behind attention has a bias.
     pub output_bias: bool,
     /// Whether the maps of the feed-forward nets have biases.
@@ -62,6 +64,7 @@ impl Default for LlamaConfig {
             theta: 1e5,
             rms_norm_eps: 1e-5,
             qkv_bias: false,
+            qk_norm: false,
             output_bias: false,
             mlp_bias: false,
             window: None,
@@ -144,6 +147,7 @@ impl LlamaConfig {
             project('k', keys),
             project('v', keys),
         ];
+        let qkv = format!("{name}.qkv");
         let rope = Rope {
             size: self.head_size,
             theta: self.theta,
@@ -153,17 +157,37 @@ impl LlamaConfig {
             .grouped(self.kv_heads)?
             .within(self.window)?;
         let output = self.linear(format!("{name}.o_proj"), [queries, width], self.output_bias);
-        let inside = Sequential::new()
-            .then(self.norm(format!("{block}.input_layernorm")))
-            .then(RotaryQkv::new(
-                format!("{name}.qkv"),
-                projections,
-                self.kv_heads,
-                rope,
-            ))
-            .then(core)
-            .then(output);
+        let inside = Sequential::new().then(self.norm(format!("{block}.input_layernorm")));
+        let inside = match self.qk_norm {
+            true => inside.then(self.normalized_qkv(&name, qkv, projections, rope)),
+            false => inside.then(RotaryQkv::new(qkv, projections, self.kv_heads, rope)),
+        };
+        let inside = inside.then(core).then(output);
         Ok(Residual::new(name, inside))
+    }
+
+    /// [`RotaryQkv`] with a norm of each head of queries and keys.
+    fn normalized_qkv(
+        &self,
+        attention: &str,
+        name: String,
+        [q, k, v]: [Linear; 3],
+        rope: Rope,
+    ) -> Graph {
+        let norm = |part: char, heads: usize| {
+            let name = format!("{attention}.{part}_norm");
+            RmsNorm::new(name, self.head_size, self.rms_norm_eps).of_heads(heads)
+        };
+        let rotary = Rotary::new(format!("{name}.rotary"), self.kv_heads, rope);
+        let mut graph = Graph::new(name, 1);
+        let x = graph.input(0);
+        let normalized = Sequential::new().then(q).then(norm('q', self.heads));
+        let q = graph.chain(normalized, x, &[]);
+        let normalized = Sequential::new().then(k).then(norm('k', self.kv_heads));
+        let k = graph.chain(normalized, x, &[]);
+        let v = graph.add(v, [x]);
+        let turned = graph.add(rotary, [q, k, v]);
+        graph.returning([turned])
     }
 
     /// x + mlp(x)

@@ -55,7 +55,15 @@ fn split_fused_and_parameter_gradients_have_the_same_bits() {
 /// A normalization sums the gradients of its parameters in the pass that computes dX, frozen or not.
 #[test]
 fn frozen_parameters_cost_no_gradient() {
-    let normalizes = ["norm", "rms_norm", "half", "attention half", "gated half"];
+    let normalizes = [
+        "norm",
+        "rms_norm",
+        "rms_norm of heads",
+        "half",
+        "attention half",
+        "normalized half",
+        "gated half",
+    ];
     for mut case in all(SIZES) {
         if normalizes.contains(&case.layer.name()) {
             continue;

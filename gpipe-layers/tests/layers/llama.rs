@@ -1,7 +1,8 @@
 //! Layers of Llama's blocks.
 
 use gpipe_layers::layers::{
-    CausalAttention, Layout, Linear, Residual, RmsNorm, RotaryQkv, Sequential, SwiGlu,
+    CausalAttention, Graph, Layout, Linear, Residual, RmsNorm, Rotary, RotaryQkv, Sequential,
+    SwiGlu,
 };
 use gpipe_layers::{Flow, Layer};
 use gpipe_tensor::ops::Rope;
@@ -24,19 +25,33 @@ pub fn all(s: Sizes) -> Vec<Case> {
         input,
         reference,
     };
-    let qkv = move || {
+    let rope = Rope {
+        size,
+        theta: THETA,
+        first: 0,
+    };
+    let projections = move || {
         let project = |name, outputs| Linear::new(name, w, outputs, Layout::OutIn);
-        let projections = [
+        [
             project("q", queries),
             project("k", keys),
             project("v", keys).without_bias(),
-        ];
-        let rope = Rope {
-            size,
-            theta: THETA,
-            first: 0,
-        };
-        RotaryQkv::new("qkv", projections, groups, rope)
+        ]
+    };
+    let qkv = move || RotaryQkv::new("qkv", projections(), groups, rope);
+    let norm_of_heads = move |name, heads| RmsNorm::new(name, size, EPS).of_heads(heads);
+    // As Qwen3 has it.
+    let normalized_qkv = move || {
+        let [q, k, v] = projections();
+        let mut graph = Graph::new("normalized qkv", 1);
+        let x = graph.input(0);
+        let q = graph.add(q, [x]);
+        let q = graph.add(norm_of_heads("q_norm", 2 * groups), [q]);
+        let k = graph.add(k, [x]);
+        let k = graph.add(norm_of_heads("k_norm", groups), [k]);
+        let v = graph.add(v, [x]);
+        let turned = graph.add(Rotary::new("rotary", groups, rope), [q, k, v]);
+        graph.returning([turned])
     };
     let attention = move |window| {
         let layer = CausalAttention::new("grouped", queries, 2 * groups, 0.0).unwrap();
@@ -66,11 +81,15 @@ pub fn all(s: Sizes) -> Vec<Case> {
         let product: Vec<f64> = product.map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
         plain::linear(&product, inner, &p[3], &p[4], Layout::OutIn)
     };
-    let half = Sequential::new()
-        .then(RmsNorm::new("norm", w, EPS))
-        .then(qkv())
-        .then(attention(None))
-        .then(Linear::new("o", queries, w, Layout::OutIn).without_bias());
+    let half = |projected: Sequential| {
+        let normed = Sequential::new().then(RmsNorm::new("norm", w, EPS));
+        normed
+            .append(projected)
+            .then(attention(None))
+            .then(Linear::new("o", queries, w, Layout::OutIn).without_bias())
+    };
+    let normalized_half = half(Sequential::new().then(normalized_qkv()));
+    let half = half(Sequential::new().then(qkv()));
     let other_half = Sequential::new()
         .then(RmsNorm::new("norm", w, EPS))
         .then(swiglu());
@@ -79,6 +98,11 @@ pub fn all(s: Sizes) -> Vec<Case> {
         case(
             Box::new(RmsNorm::new("rms_norm", w, EPS)),
             stream(),
+            Box::new(|p, x| rms_norm(x, &p[0])),
+        ),
+        case(
+            Box::new(norm_of_heads("rms_norm of heads", 2 * groups)),
+            Flow::f32([s.batch, s.time, queries]),
             Box::new(|p, x| rms_norm(x, &p[0])),
         ),
         case(Box::new(qkv()), stream(), Box::new(rotary)),
@@ -94,6 +118,21 @@ pub fn all(s: Sizes) -> Vec<Case> {
             Box::new(move |p, x| {
                 let y = see(&rotary(&p[1..], &rms_norm(x, &p[0])), time);
                 plain::add(x, &plain::linear(&y, queries, &p[6], &[], Layout::OutIn))
+            }),
+        ),
+        case(
+            Box::new(Residual::new("normalized half", normalized_half)),
+            stream(),
+            Box::new(move |p, x| {
+                let input = rms_norm(x, &p[0]);
+                let linear = |weight: usize, bias: &[f64]| {
+                    plain::linear(&input, w, &p[weight], bias, Layout::OutIn)
+                };
+                let (q, k) = (linear(1, &p[2]), linear(4, &p[5]));
+                let (q, k) = (rms_norm(&q, &p[3]), rms_norm(&k, &p[6]));
+                let qkv = self::packed([&q, &k, &linear(7, &[])], time, [queries, keys], size);
+                let y = see(&qkv, time);
+                plain::add(x, &plain::linear(&y, queries, &p[8], &[], Layout::OutIn))
             }),
         ),
         case(

@@ -35,7 +35,7 @@ pub struct Model {
 pub enum Family {
     /// A GPT: continues text.
     Gpt(GptKeys),
-    /// A Llama, a Qwen2 or a Mistral: continues text.
+    /// A Llama, a Qwen2, a Qwen3 or a Mistral: continues text.
     Llama(LlamaKeys),
     /// A multi-layer perceptron: classifies images.
     Mlp(MlpKeys),
@@ -99,6 +99,8 @@ pub struct LlamaKeys {
     pub rms_norm_eps: Amount,
     /// Whether queries, keys and values have biases, as those of Qwen2.
     pub qkv_bias: bool,
+    /// Whether each head of queries and keys is normalized before it is turned by its position, as in Qwen3.
+    pub qk_norm: bool,
     /// Whether the projection behind attention has a bias.
     pub output_bias: bool,
     /// Whether the feed-forward nets have biases.
@@ -227,6 +229,7 @@ impl Model {
                 theta: keys.theta.get(),
                 rms_norm_eps: keys.rms_norm_eps.get() as f32,
                 qkv_bias: keys.qkv_bias,
+                qk_norm: keys.qk_norm,
                 output_bias: keys.output_bias,
                 mlp_bias: keys.mlp_bias,
                 window: Some(keys.window.get()).filter(|&window| window > 0),

@@ -10,8 +10,8 @@ use xshell::cmd;
 use super::numbers::number;
 use super::trial::Trial;
 
-/// The models, each with a part of its own: an output matrix of its own, biases of the queries, a window.
-const MODELS: [&str; 3] = ["llama", "qwen2", "mistral"];
+/// The models, each with a part of its own: an output matrix of its own, biases of the queries, norms of their heads, a window.
+const MODELS: [&str; 4] = ["llama", "qwen2", "qwen3", "mistral"];
 /// What transformers 5.23 says of the text of [`TEXT`] with the GGUF file's weights.
 const SMOLLM2_LOSS: f64 = 2.141_32;
 /// How far the loss may be.
