@@ -165,6 +165,34 @@ impl Loss {
         .map_err(Error::within(self.name()))
     }
 
+    /// The class of each target that counts, and the one that has the highest score: the first of equal ones. Of the elements of
+    /// masks 1 is in the mask and 0 is not. None for a loss without classes.
+    ///
+    /// # Errors
+    /// As [`correct`](Self::correct).
+    pub fn predictions(self, y: &Tensor, targets: &Tensor) -> Result<Vec<[u32; 2]>> {
+        let within = || Error::within(self.name());
+        if self == Self::SquaredError {
+            return Ok(Vec::new());
+        }
+        // Refuses what does not fit together.
+        self.correct(y, targets)?;
+        let scores = y.to_f32s().map_err(within())?;
+        if self == Self::BinaryCrossEntropy {
+            let values = targets.to_f32s().map_err(within())?;
+            let sides = values.iter().zip(&scores);
+            let sides = sides.map(|(target, score)| [*target > 0.5, *score > 0.0].map(u32::from));
+            return Ok(sides.collect());
+        }
+        let targets = targets.u32s().map_err(within())?;
+        let width = scores.len() / targets.len().max(1);
+        let rows = targets.iter().zip(scores.chunks(width.max(1)));
+        let rows = rows.filter(|(target, _)| **target != ops::IGNORE);
+        Ok(rows
+            .map(|(target, row)| [*target, first_highest(row)])
+            .collect())
+    }
+
     /// The loss that an evaluation tells: label smoothing is for training.
     #[must_use]
     pub fn of_evaluation(self) -> Self {
@@ -184,6 +212,17 @@ impl Loss {
     }
 }
 
+/// The place of the first of the highest scores.
+fn first_highest(scores: &[f32]) -> u32 {
+    let mut highest = 0;
+    for (place, score) in scores.iter().enumerate() {
+        if *score > scores[highest] {
+            highest = place;
+        }
+    }
+    highest as u32
+}
+
 #[cfg(test)]
 mod tests {
     use gpipe_tensor::{Device, DeviceId, Host};
@@ -201,6 +240,27 @@ mod tests {
         let values = Tensor::zeros(&device(), [2, 5]).unwrap();
         assert_eq!(Loss::SquaredError.terms(&values).unwrap(), 10.0);
         assert!(Loss::CrossEntropy.terms(&values).is_err());
+    }
+
+    #[test]
+    fn predictions_are_of_targets_that_count() {
+        let device = device();
+        let scores = [1.0, 3.0, 3.0, 9.0, 0.0, 0.0, -2.0, -3.0, -1.0];
+        let scores = Tensor::from_f32(&device, [3, 3], scores).unwrap();
+        let targets = Tensor::from_u32(&device, [3], vec![2, ops::IGNORE, 2]).unwrap();
+        for loss in [Loss::CrossEntropy, Loss::SmoothedCrossEntropy(0.1)] {
+            let found = loss.predictions(&scores, &targets).unwrap();
+            assert_eq!(found, [[2, 1], [2, 2]]);
+            assert_eq!(loss.correct(&scores, &targets).unwrap(), 1);
+        }
+        let of = |values: [f32; 4]| Tensor::from_f32(&device, [2, 2], values).unwrap();
+        let (scores, mask) = (of([0.5, -0.5, 0.0, 2.0]), of([1.0, 1.0, 0.0, 0.0]));
+        let found = Loss::BinaryCrossEntropy.predictions(&scores, &mask);
+        assert_eq!(found.unwrap(), [[1, 1], [1, 0], [0, 0], [0, 1]]);
+        let none = Loss::SquaredError.predictions(&scores, &mask).unwrap();
+        assert!(none.is_empty());
+        let fault = Loss::CrossEntropy.predictions(&scores, &targets);
+        assert!(fault.is_err());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The stage after the last layer: the loss, where the forward flow becomes a backward one, or the end
 //! of a pipeline that only runs forward.
 
+use std::collections::BTreeMap;
+
 use gpipe_layers::Loss;
 use gpipe_sched::{LossStage, MicroBatch};
 use gpipe_tensor::ops::DeferredScalar;
@@ -27,6 +29,8 @@ pub struct TrainingLoss {
     transit: Device,
     losses: Vec<Option<DeferredScalar>>,
     correct: u64,
+    /// Targets by their class and the predicted one, if an evaluation counts them.
+    predictions: Option<BTreeMap<[u32; 2], u64>>,
     /// Of each micro-batch of an evaluation, if they are asked for.
     extras: Option<Vec<Tensors>>,
 }
@@ -41,6 +45,7 @@ impl TrainingLoss {
             transit,
             losses: Vec::new(),
             correct: 0,
+            predictions: None,
             extras: None,
         }
     }
@@ -59,6 +64,21 @@ impl TrainingLoss {
     /// Number of correct classes (targets with the highest score) in the evaluation since `begin`.
     pub fn correct(&self) -> u64 {
         self.correct
+    }
+
+    /// Lets evaluations count [`predictions`](Self::predictions), for which scores are copied to the host.
+    #[must_use]
+    pub fn counting_predictions(mut self) -> Self {
+        self.predictions = Some(BTreeMap::new());
+        self
+    }
+
+    /// How many targets of a class were predicted to be of a class, in the evaluation since `begin`, as ((target, predicted), count)
+    /// in the order of the classes; none without [`counting_predictions`](Self::counting_predictions).
+    pub fn predictions(&self) -> Vec<((u32, u32), u64)> {
+        let counts = self.predictions.iter().flatten();
+        let counts = counts.map(|(&[target, predicted], &count)| ((target, predicted), count));
+        counts.collect()
     }
 
     /// The loss function.
@@ -81,6 +101,7 @@ impl LossStage<Tensors> for TrainingLoss {
     fn begin(&mut self, _step: u64) -> Result<()> {
         self.losses.clear();
         self.correct = 0;
+        self.predictions.iter_mut().for_each(BTreeMap::clear);
         self.take_extras();
         Ok(())
     }
@@ -92,6 +113,11 @@ impl LossStage<Tensors> for TrainingLoss {
                 kept.push(extras);
             }
             self.correct += self.loss.correct(&y, &target.values)?;
+            if let Some(counts) = &mut self.predictions {
+                for pair in self.loss.predictions(&y, &target.values)? {
+                    *counts.entry(pair).or_default() += 1;
+                }
+            }
             let loss = self.loss.of_evaluation();
             let loss = loss.value(&y, &target.values, target.divisor)?;
             self.record(m.index, DeferredScalar::from(loss));

@@ -11,6 +11,7 @@ use crate::basis::Basis;
 use crate::checked::Checked;
 use crate::clock::rfc3339;
 use crate::error::Result;
+use crate::evaluated_class::EvaluatedClass;
 use crate::found_device::FoundDevice;
 use crate::found_rank::{FoundMpi, FoundRank};
 use crate::measured_link::MeasuredLink;
@@ -88,6 +89,9 @@ pub enum Event {
         accuracy: f64,
         /// Targets: tokens or images.
         tokens: u64,
+        /// Classes, where they are counted: those that targets are of or are predicted to be of; no key without.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        classes: Vec<EvaluatedClass>,
     },
     /// A model generated a token.
     Token {
@@ -339,7 +343,17 @@ impl Event {
             perplexity,
             accuracy,
             tokens,
+            classes: Vec::new(),
         }
+    }
+
+    /// An [`Event::Eval`] with what was found of classes; other events stay as they are.
+    #[must_use]
+    pub fn of_classes(mut self, found: Vec<EvaluatedClass>) -> Self {
+        if let Self::Eval { classes, .. } = &mut self {
+            *classes = found;
+        }
+        self
     }
 
     /// The object, without a line end.

@@ -1,16 +1,17 @@
 //! What an evaluation is of, and what it finds.
 
 use gpipe_data::{Dataset, Vocabulary};
-use gpipe_report::numbers;
+use gpipe_report::{EvaluatedClass, Event, numbers};
 
 use crate::config::TrainConfig;
 use crate::dataset::{dataset, held_out_dataset};
 use crate::error::Result;
+use crate::evaluated_classes::{class_table, mask_figures};
 use crate::model_source::ModelSource;
 use crate::printable::printable;
 
 /// The result of an evaluation.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Evaluation {
     /// The mean loss over the targets.
@@ -19,22 +20,40 @@ pub struct Evaluation {
     pub accuracy: f64,
     /// The number of targets: tokens or images.
     pub targets: u64,
+    /// The classes that targets are of or are predicted to be of, by number; none unless the end of the pipeline
+    /// [counts them](gpipe_remat::TrainingLoss::counting_predictions).
+    pub classes: Vec<EvaluatedClass>,
 }
 
 impl Evaluation {
-    /// A line with the loss, for a text the perplexity, the accuracy, and the number of tokens or images of `dataset`.
-    pub fn line(&self, config: &TrainConfig, dataset: &Dataset) -> String {
+    /// The event of this evaluation after `step` training steps, or of one without training.
+    pub fn event(&self, step: Option<u64>) -> Event {
+        Event::eval(step, self.loss, self.accuracy, self.targets).of_classes(self.classes.clone())
+    }
+
+    /// A line with the loss, for a text the perplexity, the accuracy, for masks how well they cover what they should, and the
+    /// number of tokens or images of `dataset`; for a classifier, a table of the classes that were counted.
+    pub fn lines(&self, config: &TrainConfig, dataset: &Dataset) -> String {
         let perplexity = match config.model.is_classifier() {
             true => String::new(),
             false => format!("  perplexity {}", numbers::figure(self.loss.exp(), 3)),
         };
+        let (masks, table) = match (&*self.classes, config.learns_masks()) {
+            ([], _) => Default::default(),
+            (classes, true) => (mask_figures(classes), String::new()),
+            (classes, false) => (String::new(), class_table(classes)),
+        };
         let [_, unit] = config.model.unit();
-        format!(
-            "loss {}{perplexity}  accuracy {}  {unit} {}",
+        let line = format!(
+            "loss {}{perplexity}  accuracy {}{masks}  {unit} {}",
             numbers::figure(self.loss, 4),
             numbers::per_mille(self.accuracy),
             units(config, dataset, self.targets)
-        )
+        );
+        match table.is_empty() {
+            true => line,
+            false => format!("{line}\n{}", table.trim_end()),
+        }
     }
 }
 

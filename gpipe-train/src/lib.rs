@@ -7,6 +7,7 @@ pub mod config;
 pub mod cost_import;
 mod dataset;
 mod error;
+mod evaluated_classes;
 mod evaluation;
 mod generate;
 #[cfg(any(test, feature = "cuda"))]

@@ -281,12 +281,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         );
         self.line(&format!("step {step}  {text}"));
         self.held_out = Some(text);
-        self.publish(&Event::eval(
-            Some(step),
-            found.loss,
-            found.accuracy,
-            found.targets,
-        ));
+        self.publish(&found.event(Some(step)));
     }
 
     /// Reports the checkpoint that the run resumes from.

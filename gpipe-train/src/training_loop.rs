@@ -1,5 +1,6 @@
 //! The training loop.
 
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::time::Instant;
 
@@ -14,6 +15,7 @@ use gpipe_tensor::Device;
 
 use crate::config::TrainConfig;
 use crate::error::{BoxedError, Error, NonFiniteStep, Result, with_key};
+use crate::evaluated_classes::evaluated_classes;
 use crate::evaluation::Evaluation;
 use crate::launch::check_same_files;
 use crate::machine;
@@ -232,7 +234,7 @@ pub(crate) fn evaluate_unless(
     );
     let mut batches = batches?;
     let all = ((samples.end - samples.start) as usize).div_ceil(size);
-    // Of each batch of this replica: its loss, and its targets that were predicted.
+    // Of each batch of this replica: its loss and its targets that were predicted, then these by classes.
     let mut own = Vec::with_capacity(batches.len());
     for _ in 0..all.div_ceil(share[1]) {
         if let Some(should_stop) = should_stop
@@ -254,10 +256,12 @@ pub(crate) fn evaluate_unless(
             }
         };
         let codec = WireCodec::of(pipeline);
-        let correct = pipeline
-            .with_loss_stage_across(&codec, |turn| Ok::<_, gpipe_remat::Error>(turn.correct()))
+        let (correct, predictions) = pipeline
+            .with_loss_stage_across(&codec, |turn| {
+                Ok::<_, gpipe_remat::Error>((turn.correct(), turn.predictions()))
+            })
             .map_err(failed)?;
-        own.extend(loss.map(|losses| (losses.iter().sum::<f64>(), correct)));
+        own.extend(loss.map(|losses| ((losses.iter().sum::<f64>(), correct), predictions)));
     }
     let of_replicas = match share[1] {
         1 => vec![own],
@@ -274,19 +278,23 @@ pub(crate) fn evaluate_unless(
         }
     };
     let targets = recipe.dataset.held_out_targets();
-    let (mut loss, mut correct) = (0.0, 0);
+    let (mut loss, mut correct, mut counts) = (0.0, 0, BTreeMap::new());
     // In the order of the batches, as one replica adds them.
     for batch in 0..all {
         let of_replica = &of_replicas[batch % share[1]];
-        if let Some((of_batch, right)) = of_replica.get(batch / share[1]) {
+        if let Some(((of_batch, right), predictions)) = of_replica.get(batch / share[1]) {
             loss += of_batch;
             correct += right;
+            for &((target, predicted), count) in predictions {
+                *counts.entry([target, predicted]).or_default() += count;
+            }
         }
     }
     Ok(Some(Evaluation {
         loss,
         accuracy: correct as f64 / targets as f64,
         targets,
+        classes: evaluated_classes(recipe.config, &counts)?,
     }))
 }
 

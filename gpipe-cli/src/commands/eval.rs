@@ -1,7 +1,5 @@
 //! `gpipe eval`: the loss of a model on a text.
 
-use gpipe_remat::TrainingLoss;
-use gpipe_report::Event;
 use gpipe_train::{Recipe, TrainConfig, evaluate, evaluation_heading};
 
 use super::trained;
@@ -35,19 +33,15 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         optimizer: setup.optimizer.clone(),
         learning_rate: setup.learning_rate.clone(),
     };
-    let loss = config.loss().of_evaluation();
-    let mut assembled = setup.assemble_to(&config, move |last, transit| {
-        TrainingLoss::new(loss, last, transit)
-    })?;
+    let mut assembled = setup.assemble_for_evaluation(&config)?;
     if let Some(folder) = &args.save_merged {
         gpipe_train::save_merged(&config, &source, &found, &mut assembled, folder)?;
     }
     let found = evaluate(&recipe, &mut assembled.pipeline, &assembled.transit, 1)?;
     if output.json {
-        let event = Event::eval(None, found.loss, found.accuracy, found.targets);
-        return print(&event.to_json()?);
+        return print(&found.event(None).to_json()?);
     }
-    print(&found.line(&config, &dataset))
+    print(&found.lines(&config, &dataset))
 }
 
 /// The configuration of the run, if there is one, with the flags.

@@ -66,7 +66,8 @@ pub fn run(args: &VerifyArgs, output: OutputArgs) -> Result<()> {
     } else {
         print(&match difference {
             None => format!(
-                "equal: {steps} losses, gradient norms and {parameters} parameters, bit for bit"
+                "equal: losses and gradient norms of {}, and {parameters} parameters, bit for bit",
+                numbers::counted(steps, "step")
             ),
             Some(difference) => format!("different: {difference}"),
         })?;

@@ -102,19 +102,56 @@ fn a_trained_classifier_is_evaluated_and_says_no_text() {
         .iter()
         .find(|object| object["kind"] == "eval")
         .unwrap();
-    for stages in ["1", "7"] {
+    let evaluated = ["1", "7"].map(|stages| {
         let evaluated = objects(&gpipe(here, &["eval", "run", "--json", "--stages", stages]));
         for key in ["loss", "accuracy", "tokens"] {
             assert_eq!(evaluated[0][key], trained[key], "{key}");
         }
+        evaluated[0]["classes"].clone()
+    });
+    assert_eq!(evaluated[0], evaluated[1]);
+    assert_eq!(trained.get("classes"), None);
+    let classes = evaluated[0].as_array().unwrap();
+    let sum = |key: &str| {
+        classes
+            .iter()
+            .map(|class| class[key].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    assert_eq!(
+        (classes.len(), sum("targets"), sum("predicted")),
+        (10, 179, 179)
+    );
+    assert_eq!(
+        trained["accuracy"].as_f64(),
+        Some(sum("correct") as f64 / 179.0)
+    );
+    for class in classes {
+        let others = class["taken_for"].as_array().unwrap().iter();
+        let others: u64 = others.map(|other| other["targets"].as_u64().unwrap()).sum();
+        assert_eq!(
+            Some(others + class["correct"].as_u64().unwrap()),
+            class["targets"].as_u64()
+        );
     }
     let said = gpipe(here, &["eval", "run"]);
     let accuracy = trained["accuracy"].as_f64().unwrap();
     let words = stdout(&said);
     assert!(
-        words.contains(&format!("accuracy {:.1} %  images 179", 100.0 * accuracy)),
+        words.contains(&format!("accuracy {:.1} %  images 179\n", 100.0 * accuracy)),
         "{words}"
     );
+    let table: Vec<&str> = words.lines().skip(1).collect();
+    let heading: Vec<&str> = table[0].split_whitespace().take(4).collect();
+    assert_eq!(heading, ["class", "images", "recall", "precision"]);
+    assert_eq!(table.len(), 11);
+    for (number, row) in table[1..].iter().enumerate() {
+        let cells: Vec<&str> = row.split_whitespace().take(2).collect();
+        assert_eq!(
+            cells,
+            [number.to_string(), classes[number]["targets"].to_string()]
+        );
+    }
     assert!(
         stderr(&said).contains("digits: 179 images"),
         "{}",

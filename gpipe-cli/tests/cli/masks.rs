@@ -90,7 +90,21 @@ fn a_unet_learns_masks_and_is_evaluated_and_resumed_by_the_same_bits() {
         assert_eq!(evaluated[0][key], evaluations[1][key], "{key}");
     }
     let said = gpipe(here, &["eval", "whole"]);
-    assert!(stdout(&said).contains("images 2"), "{}", stdout(&said));
+    let inside = &evaluated[0]["classes"][1];
+    let [correct, targets, predicted] =
+        ["correct", "targets", "predicted"].map(|key| inside[key].as_f64().unwrap());
+    let covered = correct / (targets + predicted - correct);
+    assert!(covered > 0.3, "{inside}");
+    let words = format!(
+        "  intersection over union {:.1} %  Dice {:.1} %  images 2",
+        100.0 * covered,
+        200.0 * correct / (targets + predicted)
+    );
+    assert!(
+        stdout(&said).trim_end().ends_with(&words),
+        "{}",
+        stdout(&said)
+    );
     let losses = |objects: &[Value]| -> Vec<String> {
         let steps = of_kind(objects, "step").into_iter();
         steps.map(|step| step["loss"].to_string()).collect()

@@ -72,7 +72,8 @@ fn classes_are_those_that_an_evaluation_counts() {
     let predict = |flags: &str| gpipe(here, &words(&format!("predict run pictures {flags}")));
     let found = objects(&predict("--top 9 --json"));
     assert_eq!(found.len(), 18);
-    let mut right = 0;
+    // Pictures by their class and the predicted one.
+    let mut counts = [[0_u32; 2]; 2];
     for object in &found {
         assert_eq!(object["kind"], "predicted");
         let all = object["classes"].as_array().unwrap();
@@ -85,11 +86,20 @@ fn classes_are_those_that_an_evaluation_counts() {
             assert_eq!(one["name"], ["blue", "red"][number]);
         }
         let path = object["picture"].as_str().unwrap();
-        right += u32::from(path.contains(&format!("/{}/", all[0]["name"].as_str().unwrap())));
+        let predicted = all[0]["class"].as_u64().unwrap() as usize;
+        counts[usize::from(path.contains("/red/"))][predicted] += 1;
     }
     let evaluation = objects(&gpipe(here, &words("eval run --data pictures --json")));
     let accuracy = evaluation[0]["accuracy"].as_f64().unwrap();
-    assert_eq!(accuracy, f64::from(right) / 18.0);
+    assert_eq!(accuracy, f64::from(counts[0][0] + counts[1][1]) / 18.0);
+    for class in evaluation[0]["classes"].as_array().unwrap() {
+        let own = class["class"].as_u64().unwrap() as usize;
+        let found = ["targets", "correct", "predicted"].map(|key| class[key].as_u64().unwrap());
+        let predicted = counts[0][own] + counts[1][own];
+        let expected = [counts[own][0] + counts[own][1], counts[own][own], predicted];
+        assert_eq!(found, expected.map(u64::from));
+        assert_eq!(class["name"], ["blue", "red"][own]);
+    }
     // The same bits by any cut and batch.
     for flags in [
         "--stages 3",

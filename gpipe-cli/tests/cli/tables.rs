@@ -80,7 +80,7 @@ fn a_descending_table_trains_with_a_warning_to_the_bits_of_one_stage_in_its_orde
         "{}",
         stderr(&output)
     );
-    assert!(stdout(&output).starts_with("equal: 2 losses"));
+    assert!(stdout(&output).starts_with("equal: losses and gradient norms of 2 steps, and "));
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn every_schedule_has_the_bits_of_one_stage() {
         let arguments = ["--schedule", schedule, "--stages", "4", "-q"];
         let output = small(folder.path(), "verify", &arguments);
         assert!(output.status.success(), "{schedule}: {}", stdout(&output));
-        assert!(stdout(&output).starts_with("equal: 3 losses"));
+        assert!(stdout(&output).starts_with("equal: losses and gradient norms of 3 steps, and "));
     }
 }
 
@@ -95,7 +95,7 @@ fn people_read_a_verdict() {
         &["--stages", "2", "--steps", "1", "-q"],
     );
     assert!(
-        stdout(&output).starts_with("equal: 1 losses"),
+        stdout(&output).starts_with("equal: losses and gradient norms of 1 step, and "),
         "{}",
         stdout(&output)
     );
@@ -120,7 +120,7 @@ fn bf16_has_its_own_bits_which_no_pipeline_changes() {
         assert!(stderr(&output).contains(mend), "{}", stderr(&output));
         return;
     }
-    assert!(stdout(&output).starts_with("equal: 3 losses"));
+    assert!(stdout(&output).starts_with("equal: losses and gradient norms of 3 steps, and "));
     let loss = |dtype: &str| {
         let out = folder.path().join(dtype);
         let arguments = [

@@ -7,10 +7,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-use gpipe_layers::Loss;
-use gpipe_remat::TrainingLoss;
+use gpipe_report::EvaluatedClass;
 use gpipe_sched::{InMemory, World};
-use gpipe_train::{Overrides, Recipe, Setting, Setup, evaluate, one_line};
+use gpipe_train::{Evaluation, Overrides, Recipe, Setting, Setup, evaluate, one_line};
 
 /// Two classes of ten pictures each.
 fn draw(folder: &Path) {
@@ -25,14 +24,14 @@ fn draw(folder: &Path) {
     }
 }
 
-/// Evaluates well, then with a picture that rank `victim` cannot read, then well again: the losses of the first and
-/// the last, and the error.
+/// Evaluates well, then with a picture that rank `victim` cannot read, then well again: what the first and the
+/// last find, and the error.
 fn evaluations(
     folder: &Path,
     world: &Arc<World>,
     replicas: usize,
     victim: usize,
-) -> ([f64; 2], String) {
+) -> ([Evaluation; 2], String) {
     let pictures = folder.join(format!("rank-{}", world.rank()));
     draw(&pictures);
     let source = format!("data.source={}", pictures.display());
@@ -64,10 +63,9 @@ fn evaluations(
         optimizer: setup.optimizer.clone(),
         learning_rate: setup.learning_rate.clone(),
     };
-    let end = |last, transit| TrainingLoss::new(Loss::CrossEntropy, last, transit);
-    let mut run = setup.assemble_to(&config, end).expect("a pipeline");
+    let mut run = setup.assemble_for_evaluation(&config).expect("a pipeline");
     let mut evaluation = || evaluate(&recipe, &mut run.pipeline, &run.transit, 3);
-    let before = evaluation().expect("an evaluation").loss;
+    let before = evaluation().expect("an evaluation");
     if world.rank() == victim {
         // Every batch but the first has some of them, so each replica has.
         for picture in 0..10 {
@@ -79,25 +77,33 @@ fn evaluations(
     if world.rank() == victim {
         draw(&pictures);
     }
-    let after = evaluation().expect("an evaluation").loss;
+    let after = evaluation().expect("an evaluation");
     ([before, after], error)
 }
 
-/// The evaluation ends on all ranks, with the picture and its rank, and the next one is right.
+/// The evaluation ends on all ranks, with the picture and its rank, and the next one is right: what it finds, of each class too,
+/// depends on neither ranks nor replicas.
 #[test]
 fn a_picture_that_one_rank_cannot_read_ends_the_evaluation_on_all() {
+    let mut first = None;
     for (ranks, replicas, victim) in [(2, 1, 1), (2, 1, 0), (2, 2, 1), (4, 2, 2)] {
         let outside = tempfile::tempdir().expect("a folder");
         let folder = &outside.path().canonicalize().expect("a folder");
-        let ends: Vec<([f64; 2], String)> = thread::scope(|scope| {
+        let ends: Vec<([Evaluation; 2], String)> = thread::scope(|scope| {
             let start =
                 |end| scope.spawn(move || evaluations(folder, &World::new(end), replicas, victim));
             let started: Vec<_> = InMemory::new(ranks).into_iter().map(start).collect();
             let ends = started.into_iter().map(|rank| rank.join().expect("a rank"));
             ends.collect()
         });
-        for (rank, (losses, error)) in ends.into_iter().enumerate() {
-            assert_eq!(losses[0].to_bits(), losses[1].to_bits());
+        for (rank, ([before, after], error)) in ends.into_iter().enumerate() {
+            assert_eq!(before, after);
+            let first = first.get_or_insert(before);
+            assert_eq!(*first, after);
+            let names = after.classes.iter().map(|class| &*class.name);
+            assert_eq!(names.collect::<Vec<_>>(), ["a", "b"]);
+            let of_ten = |class: &EvaluatedClass| class.targets == 10;
+            assert!(after.classes.iter().all(of_ten), "{:?}", after.classes);
             assert!(
                 error.contains("/b/") && error.contains(".png"),
                 "{rank}: {error}"

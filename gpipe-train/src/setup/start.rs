@@ -26,6 +26,23 @@ impl Setup {
         })
     }
 
+    /// Starts forward-only workers for [`evaluate`](crate::evaluate), which of a model of images counts what is predicted for each
+    /// class.
+    ///
+    /// # Errors
+    /// As [`assemble`](Self::assemble).
+    pub fn assemble_for_evaluation(self, config: &TrainConfig) -> Result<Assembled> {
+        let loss = config.loss().of_evaluation();
+        let has_classes = config.model.is_classifier();
+        self.start(config, None, move |last, transit| {
+            let end = TrainingLoss::new(loss, last, transit);
+            match has_classes {
+                true => end.counting_predictions(),
+                false => end,
+            }
+        })
+    }
+
     /// Starts forward-only workers that end in a loss stage built by `loss_stage` from the device of the
     /// last stage and the transit device.
     ///
