@@ -222,17 +222,13 @@ pub fn write(config: &LlamaConfig, ids: &Map<String, Value>) -> Result<Value, St
     let biases = [config.qkv_bias, config.output_bias, config.mlp_bias];
     let (kind, class) = match (config.qk_norm, config.window, biases) {
         (true, _, [qkv, output, false]) if qkv == output => (QWEN3, "Qwen3ForCausalLM"),
-        (true, ..) => {
-            return Err(
-                "no class of transformers has these biases together with normalized queries and keys".into(),
-            );
-        }
         (false, None, [qkv, output, _]) if qkv == output => (LLAMA, "LlamaForCausalLM"),
         (false, _, [true, false, false]) => (QWEN2, "Qwen2ForCausalLM"),
         (false, Some(_), [false, false, false]) => (MISTRAL, "MistralForCausalLM"),
         _ => {
             return Err(
-                "no class of transformers has these biases together with such a window".into(),
+                "no class of transformers has these biases in such a model: leave out qkv_bias, output_bias and mlp_bias"
+                    .into(),
             );
         }
     };

@@ -1,6 +1,7 @@
 //! What `config.json` says, what it leaves out, and what is refused in it.
 
-use gpipe_layers::models::{GptConfig, MlpConfig, ModelConfig};
+use gpipe_layers::models::{GptConfig, LlamaConfig, MlpConfig, ModelConfig};
+use serde_json::Map;
 
 use crate::config_json;
 use crate::description::Description;
@@ -123,6 +124,31 @@ fn the_family_of_llama_is_read_and_written_again() {
         assert_eq!(config.qk_norm, kind == "qwen3");
         let written = config_json::write(&described.model, &described.ids).unwrap();
         assert_eq!(config_json::parse(&written).unwrap(), described);
+    }
+    for (qk_norm, window, [qkv_bias, output_bias, mlp_bias]) in [
+        (true, None, [false, false, true]),
+        (true, Some(9), [true, false, false]),
+        (false, Some(9), [true, true, false]),
+        (false, None, [true, false, true]),
+    ] {
+        let without = LlamaConfig {
+            qk_norm,
+            window,
+            ..LlamaConfig::default()
+        };
+        let config = LlamaConfig {
+            qkv_bias,
+            output_bias,
+            mlp_bias,
+            ..without.clone()
+        };
+        let written = |config| config_json::write(&ModelConfig::Llama(config), &Map::new());
+        let fault = written(config).unwrap_err().to_string();
+        assert!(
+            fault.ends_with("leave out qkv_bias, output_bias and mlp_bias"),
+            "{fault}"
+        );
+        written(without).unwrap();
     }
     // A key that is missing is what the class sets, `null` as many as there are heads of queries.
     for (kind, missing) in [("llama", 64), ("qwen2", 32), ("qwen3", 32), ("mistral", 8)] {
