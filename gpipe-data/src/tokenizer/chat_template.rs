@@ -100,7 +100,7 @@ impl ChatTemplate {
     ///
     /// Answers are what the template encloses in `{% generation %}`. Where it has none, the answer of a message of the
     /// role `assistant` is the text that the message adds to that of the messages before it, with the prompt for an
-    /// answer; one that the template writes in another way once others follow is what is left of that.
+    /// answer. Where the template writes that in another way once others follow, the answer is what it writes then.
     pub fn render(&self, line: &str) -> Result<Chat, ChatError> {
         self.render_within(line, PATIENCE)
     }
