@@ -67,12 +67,13 @@ fn steps(model: &str, decay: &str, more: &[&str]) -> Vec<Value> {
 
 #[test]
 fn losses_and_norms_are_those_of_pytorch() {
-    let runs: [(&str, &str, &str); 8] = [
+    let runs: [(&str, &str, &str); 9] = [
         ("", "matrices", "1 1 keep gpipe"),
         ("", "all", "5 4 stage gpipe"),
         ("", "matrices", "3 8 every:2 1f1b"),
         ("", "matrices", "4 4 except-last gpipe"),
         ("llama", "matrices", "3 4 keep 1f1b"),
+        ("llama3", "all", "4 2 stage interleaved:2"),
         ("qwen2", "all", "2 8 stage zb-h1"),
         ("qwen3", "matrices", "6 4 except-last zb-v"),
         ("mistral", "matrices", "4 4 every:2 gpipe"),
@@ -104,7 +105,7 @@ fn losses_and_norms_are_those_of_pytorch() {
 
 #[test]
 fn beam_search_finds_the_texts_of_transformers() {
-    for model in ["llama", "qwen2", "qwen3", "mistral"] {
+    for model in ["llama", "llama3", "qwen2", "qwen3", "mistral"] {
         let folder = recorded().join(model).join("model");
         let cases = expected(model, "beams.json");
         let cases = cases.as_array().unwrap();

@@ -1,7 +1,8 @@
 """PyTorch's side of `cargo xtask parity`: what models of transformers do with the same batches.
 
     python reference.py write DIR          a small GPT-2 of bytes (model/) and its text (text.txt)
-    python reference.py write-llama DIR    the same for a Llama; write-qwen2, write-qwen3, write-mistral: for its relatives
+    python reference.py write-llama DIR    the same for a Llama; write-llama3, write-qwen2, write-qwen3, write-mistral:
+                                           for its relatives
     python reference.py write-tokens DIR   the same with a tokenizer of 500 tokens (tokens.json: what it
                                            makes of some texts)
     python reference.py train DIR          trains it; losses and gradient norms as JSON on stdout
@@ -61,6 +62,14 @@ LLAMA = dict(
 )
 RELATIVES = {
     "llama": lambda: LlamaConfig(**LLAMA, tie_word_embeddings=False),
+    # Of the four pairs of a head, one turns as it did, one a bit slower, two eight times slower.
+    "llama3": lambda: LlamaConfig(
+        **{**LLAMA, "max_position_embeddings": 512}, tie_word_embeddings=True,
+        rope_parameters={
+            "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 96,
+        },
+    ),
     "qwen2": lambda: Qwen2Config(**LLAMA, tie_word_embeddings=True),
     "qwen3": lambda: Qwen3Config(**{**LLAMA, "head_dim": 12}, tie_word_embeddings=True),
     "mistral": lambda: MistralConfig(**LLAMA, tie_word_embeddings=False, sliding_window=12),

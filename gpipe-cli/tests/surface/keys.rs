@@ -138,6 +138,11 @@ const VALUES: &[(&str, &str, &[&str])] = &[
     ("llama-nano", "model.head_size", &["16"]),
     ("llama-nano", "model.inner", &["100"]),
     ("llama-nano", "model.theta", &["1e5"]),
+    (
+        "llama-nano",
+        "model.rope_scaling",
+        &["linear:2", "llama3:8,1,4,8192"],
+    ),
     ("llama-nano", "model.rms_norm_eps", &["1e-6"]),
     ("llama-nano", "model.qkv_bias", &["true"]),
     ("llama-nano", "model.output_bias", &["true"]),

@@ -52,6 +52,7 @@ pub struct Keys {
     pub rope_theta: Option<f64>,
     pub rope_scaling: Option<Value>,
     pub rope_parameters: Option<Value>,
+    pub original_max_position_embeddings: Option<u64>,
     pub attention_bias: Option<bool>,
     pub mlp_bias: Option<bool>,
     pub attention_dropout: Option<f64>,

@@ -5,6 +5,7 @@ use gpipe_layers::models::{LlamaConfig, ModelConfig};
 use serde_json::{Map, Value, json};
 
 use super::keys::{Keys, LARGEST_SIZE, MOST_LAYERS, clip, dropout, epsilon, ids, shortest, size};
+use super::rope;
 use crate::description::Description;
 
 /// The `model_type`s of the family.
@@ -12,9 +13,6 @@ pub const LLAMA: &str = "llama";
 pub const QWEN2: &str = "qwen2";
 pub const QWEN3: &str = "qwen3";
 pub const MISTRAL: &str = "mistral";
-
-/// The only kind of rotary positions that is computed here.
-const PLAIN: &str = "default";
 
 /// The kinds of blocks that `layer_types` lists.
 const SLIDING: &str = "sliding_attention";
@@ -33,7 +31,6 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
             "quantization_config: quantized weights cannot be trained: save them in float32".into(),
         );
     }
-    let theta = theta(&keys)?;
     let window = window(&keys, kind)?;
     let width = size("hidden_size", keys.hidden_size, LARGEST_SIZE)?;
     let heads = size(
@@ -70,15 +67,17 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
         QWEN2 | QWEN3 => (32_768, 1e-6),
         _ => (2048, 1e-6),
     };
+    let context = size(
+        "max_position_embeddings",
+        keys.max_position_embeddings.or(Some(context)),
+        LARGEST_SIZE,
+    )?;
+    let (theta, rope_scaling) = rope::read(&keys, context)?;
     let bias = keys.attention_bias.unwrap_or(false) && [LLAMA, QWEN3].contains(&kind);
     Ok(Description {
         model: ModelConfig::Llama(LlamaConfig {
             vocab: size("vocab_size", keys.vocab_size, LARGEST_SIZE)?,
-            context: size(
-                "max_position_embeddings",
-                keys.max_position_embeddings.or(Some(context)),
-                LARGEST_SIZE,
-            )?,
+            context,
             width,
             inner: size("intermediate_size", keys.intermediate_size, LARGEST_SIZE)?,
             blocks: size("num_hidden_layers", keys.num_hidden_layers, MOST_LAYERS)?,
@@ -87,6 +86,7 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
             head_size,
             tied: keys.tie_word_embeddings.unwrap_or(false),
             theta,
+            rope_scaling,
             rms_norm_eps: epsilon("rms_norm_eps", keys.rms_norm_eps.unwrap_or(eps))?,
             qkv_bias: kind == QWEN2 || bias,
             qk_norm: kind == QWEN3,
@@ -105,65 +105,6 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
             ("pad_token_id", keys.pad_token_id),
         ])?,
     })
-}
-
-/// The base of the rotary positions, which stands in an object of its own since version 5 of
-/// `transformers`.
-fn theta(keys: &Keys) -> Result<f64, String> {
-    // The first of them that says something is the one that the classes take.
-    let objects = [
-        ("rope_scaling", &keys.rope_scaling),
-        ("rope_parameters", &keys.rope_parameters),
-    ];
-    let says = |object: &&Value| object.as_object().is_none_or(|object| !object.is_empty());
-    let mut objects = objects.into_iter();
-    let nested = objects.find_map(|(key, object)| Some((key, object.as_ref().filter(says)?)));
-    let nested = match nested {
-        Some((key, object)) => nested_theta(key, object)?,
-        None => None,
-    };
-    let theta = nested.or(keys.rope_theta).unwrap_or(1e4);
-    match theta.is_finite() && theta > 0.0 {
-        true => Ok(theta),
-        false => Err(format!("rope_theta is {theta}: it must be above 0")),
-    }
-}
-
-/// The base that an object has, if it has one; other kinds of positions are refused by their names.
-fn nested_theta(key: &str, object: &Value) -> Result<Option<f64>, String> {
-    let Some(object) = object.as_object() else {
-        return Err(format!(
-            "{key} is no object: only an object or null can be read"
-        ));
-    };
-    let of = |name: &str| object.get(name).filter(|value| !value.is_null());
-    let kind = of("rope_type").or_else(|| of("type"));
-    let kind = kind.map_or(Some(PLAIN), Value::as_str);
-    if kind != Some(PLAIN) {
-        return Err(format!(
-            "rope_type in {key} is `{}`: only {PLAIN} can be trained",
-            clip(kind.unwrap_or("no text"))
-        ));
-    }
-    if let Some((blocks, _)) = object.iter().find(|(_, value)| value.is_object()) {
-        return Err(format!(
-            "{key} has positions for `{}`: only the same for all blocks can be trained",
-            clip(blocks)
-        ));
-    }
-    let number = |name: &str| match of(name) {
-        Some(value) if !value.is_number() => Err(format!(
-            "{name} in {key} is {}: use a number",
-            clip(&value.to_string())
-        )),
-        value => Ok(value.and_then(Value::as_f64)),
-    };
-    if let Some(share) = number("partial_rotary_factor")?.filter(|&share| share != 1.0) {
-        return Err(format!(
-            "partial_rotary_factor in {key} is {share}: only 1 can be trained"
-        ));
-    }
-    number("rope_theta")
 }
 
 /// The number of positions that a position sees, if not all: one for all blocks.
@@ -248,7 +189,6 @@ pub fn write(config: &LlamaConfig, ids: &Map<String, Value>) -> Result<Value, St
         "num_hidden_layers": config.blocks,
         "num_key_value_heads": config.kv_heads,
         "rms_norm_eps": shortest(config.rms_norm_eps),
-        "rope_theta": config.theta,
         "tie_word_embeddings": config.tied,
         "torch_dtype": "float32",
         "vocab_size": config.vocab,
@@ -265,7 +205,8 @@ pub fn write(config: &LlamaConfig, ids: &Map<String, Value>) -> Result<Value, St
         }
         _ => object["sliding_window"] = config.window.into(),
     }
-    for (key, value) in ids {
+    let rope = rope::write(config.theta, config.rope_scaling);
+    for (key, value) in rope.iter().chain(ids) {
         object[key] = value.clone();
     }
     Ok(object)

@@ -9,6 +9,7 @@ mod image;
 mod keys;
 mod llama;
 mod mlp;
+mod rope;
 mod seq2seq;
 
 use std::path::Path;

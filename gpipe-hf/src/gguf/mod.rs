@@ -3,15 +3,15 @@
 mod header;
 mod kind;
 mod model;
+mod rope;
 #[cfg(test)]
 mod tests;
 mod tokenizer;
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::io::BufReader;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gpipe_files::{Links, open_regular};
 use gpipe_tensor::{Device, Shape, Tensor};
@@ -30,8 +30,7 @@ pub fn is_gguf(path: &Path) -> bool {
 
 /// A file, and its header, which was checked against its length.
 pub struct Gguf {
-    path: PathBuf,
-    file: File,
+    file: TensorFile,
     pub header: Header,
 }
 
@@ -39,18 +38,28 @@ impl Gguf {
     /// Opens a file; nothing but its header is read.
     pub fn open(path: &Path) -> Result<Self> {
         let (file, length) = open_regular(path, Links::Followed, MEND)?;
-        let header = Header::parse(BufReader::new(&file), length).map_err(fault(path))?;
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            header,
-        })
+        let header = Header::parse(BufReader::new(&file), length);
+        let file = TensorFile::new(path.to_owned(), file, MEND);
+        match header {
+            Ok(header) => Ok(Self { file, header }),
+            Err(fault) => Err(file.fault(fault)),
+        }
+    }
+
+    /// The model that the metadata describe.
+    fn describe(&self) -> Result<Description> {
+        let fault = |fault| self.file.fault(fault);
+        let entry = self.header.frequency_factors().map_err(fault)?;
+        let bytes = entry.map(|entry| self.file.bytes(&entry.name, range(entry)));
+        let factors = entry.zip(bytes.transpose()?);
+        let factors = factors.map(|(entry, bytes)| entry.kind.floats(&bytes));
+        self.header.describe(factors.as_deref()).map_err(fault)
     }
 
     /// The weights, if they are all those of a model.
     pub fn weights(self, shapes: &[(String, Shape)]) -> Result<GgufWeights> {
-        let fault = fault(&self.path);
-        let located = self.header.located().map_err(&fault)?;
+        let fault = |fault| self.file.fault(fault);
+        let located = self.header.located().map_err(fault)?;
         for (name, shape) in shapes {
             let Some((entry, heads)) = located.get(name) else {
                 return Err(fault(format!(
@@ -77,7 +86,7 @@ impl Gguf {
             )));
         }
         Ok(GgufWeights {
-            file: TensorFile::new(self.path, self.file, MEND),
+            file: self.file,
             located,
         })
     }
@@ -85,7 +94,7 @@ impl Gguf {
 
 /// The model that the metadata of a GGUF file describe.
 pub fn describe(path: &Path) -> Result<Description> {
-    Gguf::open(path)?.header.describe().map_err(fault(path))
+    Gguf::open(path)?.describe()
 }
 
 /// The model that a GGUF file of these bytes describes, whose weights are not read, and its tokenizer as the bytes of a
@@ -97,16 +106,23 @@ pub fn parse_gguf(bytes: &[u8]) -> Result<(Description, Vec<u8>)> {
     let parse = || {
         let header = Header::parse(bytes, bytes.len() as u64)?;
         header.located()?;
-        Ok((header.describe()?, header.tokenizer()?))
+        let factors = header.frequency_factors()?.map(|entry| {
+            let range = range(entry);
+            entry
+                .kind
+                .floats(&bytes[range.start as usize..range.end as usize])
+        });
+        Ok((header.describe(factors.as_deref())?, header.tokenizer()?))
     };
     parse().map_err(Error::Malformed)
 }
 
 /// The files of the tokenizer in a GGUF file, by their names in a folder.
 pub fn tokenizer_files(path: &Path) -> Result<[(String, Vec<u8>); 2]> {
-    let gguf = Gguf::open(path)?;
-    let tokenizer = gguf.header.tokenizer().map_err(fault(path))?;
-    let settings = gguf.header.tokenizer_config().map_err(fault(path))?;
+    let Gguf { file, header } = Gguf::open(path)?;
+    let tokenizer = header.tokenizer().map_err(|fault| file.fault(fault))?;
+    let settings = header.tokenizer_config();
+    let settings = settings.map_err(|fault| file.fault(fault))?;
     Ok([
         (TOKENIZER.to_owned(), tokenizer),
         (SETTINGS.to_owned(), settings),
@@ -119,16 +135,8 @@ pub fn tokenizer_files(path: &Path) -> Result<[(String, Vec<u8>); 2]> {
 /// [`Error::File`] or [`Error::Invalid`] if the file cannot be read, is damaged, or has a tokenizer of
 /// another kind.
 pub fn gguf_tokenizer(path: &Path) -> Result<Vec<u8>> {
-    Gguf::open(path)?.header.tokenizer().map_err(fault(path))
-}
-
-/// The error for what is wrong in a file.
-fn fault(path: &Path) -> impl Fn(String) -> Error + use<> {
-    let path = path.to_owned();
-    move |fault| Error::Invalid {
-        path: path.clone(),
-        fault,
-    }
+    let Gguf { file, header } = Gguf::open(path)?;
+    header.tokenizer().map_err(|fault| file.fault(fault))
 }
 
 /// Where a tensor lies in its file, whose length was checked against it.

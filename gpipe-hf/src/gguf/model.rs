@@ -43,7 +43,7 @@ impl Header {
         })
     }
 
-    fn real(&self, key: &str) -> Result<Option<f64>, String> {
+    pub fn real(&self, key: &str) -> Result<Option<f64>, String> {
         self.typed(key, "number", |value| match *value {
             Value::Real(number) => Some(number),
             Value::Whole(number) => Some(number as f64),
@@ -51,11 +51,11 @@ impl Header {
         })
     }
 
-    fn tensor(&self, name: &str) -> Option<&Entry> {
+    pub fn tensor(&self, name: &str) -> Option<&Entry> {
         self.tensors.iter().find(|entry| entry.name == name)
     }
 
-    fn architecture(&self) -> Result<&str, String> {
+    pub fn architecture(&self) -> Result<&str, String> {
         match self.text("general.architecture")? {
             Some(known @ (LLAMA | QWEN2 | QWEN3)) => Ok(known),
             Some(other) => Err(format!(
@@ -98,36 +98,15 @@ impl Header {
         Ok(())
     }
 
-    /// The model that can be trained, or what is not so in it.
-    pub fn describe(&self) -> Result<Description, String> {
+    /// The model that can be trained, or what is not so in it, with the values of
+    /// [`frequency_factors`](Self::frequency_factors).
+    pub fn describe(&self, factors: Option<&[f32]>) -> Result<Description, String> {
         let architecture = self.architecture()?;
         let key = |key: &str| format!("{architecture}.{key}");
         let sized = |name: &str, default: Option<u64>, most: u64| {
             let key = key(name);
             size(&key, self.whole(&key)?.or(default), most)
         };
-        let scaling = key("rope.scaling.type");
-        let kind = self.text(&scaling)?;
-        if let Some(kind) = kind.filter(|&kind| kind != "none") {
-            return Err(format!(
-                "{scaling} is `{}`: only plain rotary positions can be trained",
-                clip(kind)
-            ));
-        }
-        // Without a type, llama.cpp divides positions by the factor, which has another name in older files.
-        let factors = [key("rope.scaling.factor"), key("rope.scale_linear")];
-        for factor in factors.iter().filter(|_| kind.is_none()) {
-            if let Some(by) = self.real(factor)?.filter(|by| ![0.0, 1.0].contains(by)) {
-                return Err(format!(
-                    "{factor} is {by}: only plain rotary positions can be trained"
-                ));
-            }
-        }
-        if self.tensor("rope_freqs.weight").is_some() {
-            return Err(
-                "has `rope_freqs.weight`: only plain rotary positions can be trained".into(),
-            );
-        }
         self.check_function(architecture)?;
         let experts = self.whole(&key("expert_count"))?;
         if experts.is_some_and(|experts| experts > 0) {
@@ -136,15 +115,7 @@ impl Header {
         let width = sized("embedding_length", None, LARGEST_SIZE)?;
         let heads = sized("attention.head_count", None, LARGEST_SIZE)?;
         let kv_heads = sized("attention.head_count_kv", Some(heads as u64), LARGEST_SIZE)?;
-        let head_size = Some((width / heads) as u64);
-        let head_size = sized("attention.key_length", head_size, LARGEST_SIZE)?;
-        let turned = sized("rope.dimension_count", Some(head_size as u64), LARGEST_SIZE)?;
-        if turned != head_size {
-            return Err(format!(
-                "{} is {turned}: only whole heads of {head_size} can be turned",
-                key("rope.dimension_count")
-            ));
-        }
+        let head_size = self.head_size()?;
         let table = self.tensor("token_embd.weight").map(|entry| &entry.shape);
         let rows = table
             .and_then(|shape| shape.first())
@@ -158,13 +129,7 @@ impl Header {
                 "{scale_key} is {scale}: only one over the root of the size of a head can be trained, {usual:.6}"
             ));
         }
-        let theta_key = key("rope.freq_base");
-        let theta = self.real(&theta_key)?.unwrap_or(1e4);
-        if !(theta.is_finite() && theta > 0.0) {
-            return Err(format!(
-                "{theta_key} is {theta}: it must be a finite number above 0"
-            ));
-        }
+        let (theta, rope_scaling) = self.rope(factors)?;
         let eps_key = key("attention.layer_norm_rms_epsilon");
         let eps = self.real(&eps_key)?;
         let has = |part: &str| self.tensor(&format!("blk.0.{part}.bias")).is_some();
@@ -190,6 +155,7 @@ impl Header {
                 head_size,
                 tied: self.tensor("output.weight").is_none(),
                 theta,
+                rope_scaling,
                 rms_norm_eps: epsilon(&eps_key, eps.ok_or(format!("has no `{eps_key}`"))?)?,
                 qkv_bias: has("attn_q"),
                 qk_norm: architecture == QWEN3,
@@ -211,7 +177,8 @@ impl Header {
         let queries = heads("head_count")?;
         let keys = heads("head_count_kv")?.or(queries);
         let mut located = HashMap::new();
-        for entry in &self.tensors {
+        let parameters = self.tensors.iter();
+        for entry in parameters.filter(|entry| !Self::is_of_positions(entry)) {
             let Some(name) = global_name(&entry.name) else {
                 return Err(format!(
                     "`{}` is no parameter of a model of this architecture",

@@ -7,11 +7,16 @@ use super::header::{Header, Value, clip};
 /// Types of tokens that are found in a text before it is cut: control tokens, and those that users added.
 const ADDED: [i64; 2] = [3, 4];
 
-/// Where Qwen2 and Qwen3 cut a text: contractions, words with what precedes them, single digits, signs, line ends and spaces.
-const QWEN: &str = concat!(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*",
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-);
+/// Where Qwen and Llama 3 cut a text: contractions, words with what precedes them, runs of digits, signs, line ends and
+/// spaces.
+fn pattern(digits: &str) -> String {
+    let before = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+";
+    let after = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    format!("{before}|{digits}{after}")
+}
+
+/// The rules of Llama 3, which take a piece that is a token as it is, whatever its merges.
+const LLAMA3: &str = "llama-bpe";
 
 const MEND: &str = "name a tokenizer.json with `data.tokenizer`";
 
@@ -34,23 +39,24 @@ impl Header {
         // llama.cpp splits texts by rules of its own where they are missing, or `default`, and warns: the converter did not know
         // those that the model was trained with.
         let pre = self.text("tokenizer.ggml.pre")?;
-        let (normalizer, rules) = match pre
-            .ok_or_else(|| format!("has no tokenizer.ggml.pre: {MEND}"))?
-        {
+        let pre = pre.ok_or_else(|| format!("has no tokenizer.ggml.pre: {MEND}"))?;
+        let split = |digits: &str| {
+            let split = json!({
+                "type": "Split", "pattern": {"Regex": pattern(digits)}, "behavior": "Isolated", "invert": false,
+            });
+            sequence(split, by_bytes(false))
+        };
+        let (normalizer, rules) = match pre {
             "gpt-2" => (Json::Null, by_bytes(true)),
             "smollm" => {
                 let digits = json!({"type": "Digits", "individual_digits": true});
                 (Json::Null, sequence(digits, by_bytes(true)))
             }
-            "qwen2" => {
-                let split = json!({
-                    "type": "Split", "pattern": {"Regex": QWEN}, "behavior": "Isolated", "invert": false,
-                });
-                (json!({"type": "NFC"}), sequence(split, by_bytes(false)))
-            }
+            "qwen2" => (json!({"type": "NFC"}), split(r"\p{N}")),
+            LLAMA3 => (Json::Null, split(r"\p{N}{1,3}")),
             other => {
                 return Err(format!(
-                    "tokenizer.ggml.pre is `{}`: only gpt-2, smollm and qwen2 can be read: {MEND}",
+                    "tokenizer.ggml.pre is `{}`: only gpt-2, smollm, qwen2 and {LLAMA3} can be read: {MEND}",
                     clip(other)
                 ));
             }
@@ -96,6 +102,7 @@ impl Header {
             "model": {
                 "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
                 "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+                "ignore_merges": pre == LLAMA3,
                 "vocab": vocab, "merges": merges,
             },
         });

@@ -172,12 +172,61 @@ fn the_family_of_llama_is_read_and_written_again() {
         let described = config_json::parse(llama_json("llama", more).as_bytes()).unwrap();
         assert!(matches!(described.model, ModelConfig::Llama(config) if config.theta == 5e5));
     }
+    // Positions that a model was first trained with are its own, those beside the object or all of them.
+    for (more, scaling) in [
+        (
+            r#","rope_scaling":{"type":"linear","factor":2}"#,
+            "linear:2",
+        ),
+        (
+            r#","original_max_position_embeddings":9,"rope_scaling":{LLAMA3,"original_max_position_embeddings":5}"#,
+            "llama3:8,1,4,9",
+        ),
+        (
+            r#","rope_scaling":{LLAMA3,"original_max_position_embeddings":5}"#,
+            "llama3:8,1,4,5",
+        ),
+        (
+            r#","rope_parameters":{LLAMA3,"rope_theta":1e4}"#,
+            "llama3:8,1,4,2048",
+        ),
+        (
+            r#","max_position_embeddings":77,"rope_scaling":{LLAMA3}"#,
+            "llama3:8,1,4,77",
+        ),
+    ] {
+        let llama3 =
+            r#""rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0"#;
+        let text = llama_json("llama", &more.replace("LLAMA3", llama3));
+        let described = config_json::parse(text.as_bytes()).unwrap();
+        let ModelConfig::Llama(config) = &described.model else {
+            panic!("{described:?}");
+        };
+        assert_eq!(config.rope_scaling.to_string(), scaling);
+        let written = config_json::write(&described.model, &described.ids).unwrap();
+        assert_eq!(config_json::parse(&written).unwrap(), described);
+    }
     for (kind, more, named) in [
-        ("llama", r#","rope_scaling":{"type":"linear"}"#, "`linear`"),
+        ("llama", r#","rope_scaling":{"type":"yarn"}"#, "`yarn`"),
         (
             "llama",
-            r#","rope_parameters":{"rope_type":"llama3"}"#,
-            "`llama3`",
+            r#","rope_scaling":{"type":"linear"}"#,
+            "rope_scaling has no `factor`",
+        ),
+        (
+            "llama",
+            r#","rope_scaling":{"type":"linear","factor":0.5}"#,
+            "rope_scaling: turns slower by a factor of 0.5",
+        ),
+        (
+            "llama",
+            r#","rope_parameters":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":1}"#,
+            "rope_parameters: turns slower below 1",
+        ),
+        (
+            "llama",
+            r#","rope_parameters":{"rope_type":"llama3","original_max_position_embeddings":2.5}"#,
+            "original_max_position_embeddings in rope_parameters is no whole number",
         ),
         ("llama", r#","rope_scaling":"linear""#, "rope_scaling is no"),
         ("llama", r#","rope_parameters":[]"#, "rope_parameters is no"),

@@ -1,7 +1,7 @@
 //! Llama (Touvron et al., arXiv:2302.13971), with grouped queries; Qwen2, Qwen3 and Mistral are this model
 //! with biases, with normalized queries and keys, and with a window.
 
-use gpipe_tensor::ops::Rope;
+use gpipe_tensor::ops::{Rope, RopeScaling};
 
 use super::sizes::{self, EXTENT, MOST_BLOCKS};
 use crate::layers::{
@@ -33,6 +33,8 @@ pub struct LlamaConfig {
     pub tied: bool,
     /// Base of the rotary positions.
     pub theta: f64,
+    /// Slower turns of the rotary positions, as in Llama 3.1.
+    pub rope_scaling: RopeScaling,
     /// Added to the mean of squares in every RMSNorm.
     pub rms_norm_eps: f32,
     /// Whether the projections to queries, keys and values have biases.
@@ -62,6 +64,7 @@ impl Default for LlamaConfig {
             head_size: 64,
             tied: true,
             theta: 1e5,
+            rope_scaling: RopeScaling::Unscaled,
             rms_norm_eps: 1e-5,
             qkv_bias: false,
             qk_norm: false,
@@ -109,6 +112,9 @@ impl LlamaConfig {
                 "llama: theta is {theta}: use a number above 0"
             )));
         }
+        if let Err(message) = self.rope_scaling.check() {
+            return Err(Error::Config(format!("llama: rope_scaling: {message}")));
+        }
         if !self.rms_norm_eps.is_finite() || self.rms_norm_eps < 0.0 {
             return Err(Error::Config(format!(
                 "llama: rms_norm_eps is {}: use a finite number from 0 up",
@@ -151,6 +157,7 @@ impl LlamaConfig {
         let rope = Rope {
             size: self.head_size,
             theta: self.theta,
+            scaling: self.rope_scaling,
             first: 0,
         };
         let core = CausalAttention::new(format!("{name}.core"), queries, self.heads, self.dropout)?
@@ -215,7 +222,7 @@ impl LlamaConfig {
 ///
 /// # Errors
 /// [`Error::Config`] for sizes of zero, more than 10,000 blocks, heads that their keys do not divide, heads of an odd
-/// size, or a dropout outside of 0..1.
+/// size, a scaling of positions that [`RopeScaling::check`] refuses, or a dropout outside of 0..1.
 pub fn llama(config: &LlamaConfig) -> Result<Vec<Box<dyn Layer>>> {
     config.check()?;
     let (vocab, width) = (config.vocab, config.width);

@@ -5,7 +5,7 @@ use gpipe_layers::layers::{
     SwiGlu,
 };
 use gpipe_layers::{Flow, Layer};
-use gpipe_tensor::ops::Rope;
+use gpipe_tensor::ops::{Rope, RopeScaling};
 
 use super::cases::{Case, EPS, Reference, Sizes};
 use super::reference as plain;
@@ -28,6 +28,7 @@ pub fn all(s: Sizes) -> Vec<Case> {
     let rope = Rope {
         size,
         theta: THETA,
+        scaling: RopeScaling::Unscaled,
         first: 0,
     };
     let projections = move || {

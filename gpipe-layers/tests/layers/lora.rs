@@ -2,7 +2,7 @@
 
 use gpipe_layers::layers::{Dropout, GeluLinear, Layout, Linear, RotaryQkv, SwiGlu};
 use gpipe_layers::{Flow, Gelu, Layer, LoraSettings, make};
-use gpipe_tensor::ops::Rope;
+use gpipe_tensor::ops::{Rope, RopeScaling};
 use gpipe_tensor::{Shape, Tensor};
 
 use super::cases::{Case, Sizes, cx, device, f64s, one, random};
@@ -72,6 +72,7 @@ pub fn all(s: Sizes) -> Vec<Case> {
     let rope = Rope {
         size: 2,
         theta: llama::THETA,
+        scaling: RopeScaling::Unscaled,
         first: 0,
     };
     let projections = [

@@ -5,7 +5,7 @@ use gpipe_layers::layers::{
     Pad2d, Permute, Pool2d, RotaryQkv, TransparentWeights, Upsample2d,
 };
 use gpipe_layers::{AdamW, Error, Flow, Layer, Optimizer, Pending, Saved, check, make, try_params};
-use gpipe_tensor::ops::{Rope, Window};
+use gpipe_tensor::ops::{Rope, RopeScaling, Window};
 use gpipe_tensor::{Tensor, Tensors};
 
 use super::cases::{Case, Sizes, all, cx, device, one, random};
@@ -198,6 +198,7 @@ fn heads_that_the_projections_do_not_have_are_refused_before_a_pass() {
         let rope = Rope {
             size,
             theta: 1e4,
+            scaling: RopeScaling::Unscaled,
             first: 0,
         };
         RotaryQkv::new("qkv", projections, groups, rope)
@@ -226,6 +227,7 @@ fn angles_that_a_pass_refuses_costs_refuse_too() {
         let rope = Rope {
             size: 4,
             theta,
+            scaling: RopeScaling::Unscaled,
             first,
         };
         let mut qkv = RotaryQkv::new("qkv", ["q", "k", "v"].map(project), 1, rope);

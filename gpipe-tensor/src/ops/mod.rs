@@ -72,7 +72,7 @@ pub use pool2d::{avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad};
 pub use relu::{leaky_relu, leaky_relu_grad, relu, relu_grad};
 pub use rms_norm::{rms_norm, rms_norm_grad};
 pub use rmsprop::{RmsProp, RmsPropUpdate, rmsprop};
-pub use rope::{Rope, rope, rope_grad};
+pub use rope::{Rope, RopeScaling, rope, rope_grad};
 pub use scale::{Zeros, scale, scale_assign};
 pub use segment_attention::{SegmentAttention, segment_attention, segment_attention_grad};
 pub use sgd::{Sgd, SgdUpdate, sgd};

@@ -7,6 +7,7 @@ use gpipe_layers::layers::Function;
 use gpipe_layers::models::{
     GptConfig, ImageConfig, LlamaConfig, MlpConfig, ModelConfig, Network, Seq2SeqConfig,
 };
+use gpipe_tensor::ops::RopeScaling;
 use serde::{Deserialize, Deserializer, Serialize};
 use toml::Table;
 
@@ -95,6 +96,8 @@ pub struct LlamaKeys {
     pub tied: bool,
     /// Base of the rotary positions.
     pub theta: Amount,
+    /// Slower turns of the rotary positions, as in Llama 3.1.
+    pub rope_scaling: Named<RopeScaling>,
     /// Added to the mean of squares in every RMSNorm.
     pub rms_norm_eps: Amount,
     /// Whether queries, keys and values have biases, as those of Qwen2.
@@ -227,6 +230,7 @@ impl Model {
                 head_size: keys.head_size.get(),
                 tied: keys.tied,
                 theta: keys.theta.get(),
+                rope_scaling: *keys.rope_scaling,
                 rms_norm_eps: keys.rms_norm_eps.get() as f32,
                 qkv_bias: keys.qkv_bias,
                 qk_norm: keys.qk_norm,

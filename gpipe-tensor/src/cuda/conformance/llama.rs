@@ -4,7 +4,7 @@ use super::memory::{Memory, as_good, near, random, rounded, same};
 use super::reference::{SINGLE, floats, sums_of, tensor};
 use super::{EDGES, Gpu, Outcome};
 use crate::cuda::entry::Pointer;
-use crate::ops;
+use crate::ops::{self, RopeScaling};
 use crate::{DType, Tensor};
 
 pub(super) fn rms_norm(gpu: &Gpu<'_>, stored: DType) -> Outcome {
@@ -85,13 +85,20 @@ fn rms_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outco
 }
 
 pub(super) fn rope(gpu: &Gpu<'_>, stored: DType) -> Outcome {
-    for sizes in [
-        [1, 1, 1, 1, 2],
-        [2, 5, 3, 1, 6],
-        [1, 33, 4, 2, 64],
-        [3, 2, 2, 2, 130],
+    // Of a head of 130, pairs turn as they did, slower, and in between.
+    let llama3 = RopeScaling::Llama3 {
+        factor: 8.0,
+        low_frequency: 1.0,
+        high_frequency: 4.0,
+        original_positions: 8192,
+    };
+    for (sizes, scaling) in [
+        ([1, 1, 1, 1, 2], RopeScaling::Unscaled),
+        ([2, 5, 3, 1, 6], RopeScaling::Linear { factor: 3.0 }),
+        ([1, 33, 4, 2, 64], RopeScaling::Unscaled),
+        ([3, 2, 2, 2, 130], llama3),
     ] {
-        rope_of(gpu, stored, sizes)?;
+        rope_of(gpu, stored, sizes, scaling)?;
     }
     Ok(())
 }
@@ -100,12 +107,15 @@ fn rope_of(
     gpu: &Gpu<'_>,
     stored: DType,
     [samples, len, heads, groups, size]: [usize; 5],
+    scaling: RopeScaling,
 ) -> Outcome {
+    use ops::rope::angles::Angles;
     use ops::rope::kernels::{self, Sizes};
     let theta = 1e4_f64;
     let at = ops::Rope {
         size,
         theta,
+        scaling,
         first: 70_000,
     };
     let sizes = Sizes {
@@ -114,7 +124,7 @@ fn rope_of(
         heads,
         groups,
         size,
-        ratio: theta.powf(-2.0 / size as f64),
+        angles: Angles::new(theta.powf(-2.0 / size as f64), scaling),
         first: at.first,
     };
     let rows = samples * len;

@@ -2,17 +2,22 @@
 
 use std::f64::consts::TAU;
 
+use super::RopeScaling;
+
 /// The angles of the pairs of a head.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::ops) struct Angles {
-    /// The ratio of the angles of a pair and of the one before it: theta^(−2/H).
+pub(crate) struct Angles {
+    /// The ratio of the angles of a pair and of the one before it, unscaled: theta^(−2/H).
     pub ratio: f64,
+    /// See [`RopeScaling::line`].
+    pub line: [f64; 3],
 }
 
 impl Angles {
-    pub(super) fn new(theta: f64, size: usize) -> Self {
+    pub(crate) fn new(ratio: f64, scaling: RopeScaling) -> Self {
         Self {
-            ratio: theta.powf(-2.0 / size as f64),
+            ratio,
+            line: scaling.line(),
         }
     }
 
@@ -23,7 +28,7 @@ impl Angles {
         position * most < 2_f64.powi(48)
     }
 
-    /// Turns (2π) of a pair at position 1: ratioⁱ/2π by repeated squaring.
+    /// Turns (2π) of a pair at position 1: ratioⁱ/2π by repeated squaring, scaled.
     fn turns(self, pair: usize) -> f64 {
         let (mut power, mut square, mut rest) = (1.0 / TAU, self.ratio, pair);
         while rest > 0 {
@@ -33,7 +38,9 @@ impl Angles {
             square *= square;
             rest /= 2;
         }
-        power
+        let [slow, slope, offset] = self.line;
+        let share = (slope * power - offset).clamp(0.0, 1.0);
+        power * (slow + (1.0 - slow) * share)
     }
 
     /// The cosines of a position's pairs in the first half of `row`, the sines in the second.
@@ -113,10 +120,48 @@ mod tests {
 
     #[test]
     fn pairs_turn_by_powers_of_theta() {
-        let angles = Angles::new(1e5, 64);
+        let angles = Angles::new(1e5_f64.powf(-2.0 / 64.0), RopeScaling::Unscaled);
         for pair in [0, 1, 2, 5, 31] {
             let wanted = 1e5_f64.powf(-2.0 * pair as f64 / 64.0) / TAU;
             assert!((angles.turns(pair) / wanted - 1.0).abs() < 1e-13);
         }
+    }
+
+    #[test]
+    fn slow_pairs_turn_slower() {
+        let scaling = RopeScaling::Llama3 {
+            factor: 32.0,
+            low_frequency: 1.0,
+            high_frequency: 4.0,
+            original_positions: 8192,
+        };
+        let ratio = 5e5_f64.powf(-2.0 / 64.0);
+        let [plain, scaled, linear] = [
+            RopeScaling::Unscaled,
+            scaling,
+            RopeScaling::Linear { factor: 8.0 },
+        ]
+        .map(|scaling| Angles::new(ratio, scaling));
+        let mut kinds = [0; 3];
+        for pair in 0..32 {
+            let turns = plain.turns(pair);
+            assert!((linear.turns(pair) / turns * 8.0 - 1.0).abs() < 1e-13);
+            // As Llama 3.1 states it, by wavelengths.
+            let length = turns.recip();
+            let (kind, wanted) = match length {
+                _ if length < 8192.0 / 4.0 => (0, turns),
+                _ if length > 8192.0 => (1, turns / 32.0),
+                _ => {
+                    let smooth = (8192.0 / length - 1.0) / (4.0 - 1.0);
+                    (2, (1.0 - smooth) * turns / 32.0 + smooth * turns)
+                }
+            };
+            kinds[kind] += 1;
+            assert!(
+                (scaled.turns(pair) / wanted - 1.0).abs() < 1e-13,
+                "pair {pair}"
+            );
+        }
+        assert!(kinds.iter().all(|&count| count > 1), "{kinds:?}");
     }
 }

@@ -12,7 +12,7 @@ fn sizes(plan: &Plan) -> Sizes {
         heads: plan.widths[0] / plan.size,
         groups: plan.widths[1] / plan.size,
         size: plan.size,
-        ratio: plan.angles.ratio,
+        angles: plan.angles,
         first: plan.first,
     }
 }

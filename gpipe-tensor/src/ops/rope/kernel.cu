@@ -7,23 +7,36 @@ __device__ inline double series(double square, const double (&coefficients)[7]) 
     return sum;
 }
 
+/// The angles of pairs: their ratio, and the line of a scaling, as the processor has them.
+struct Angles {
+    double ratio, slow, slope, offset;
+
+    /// Turns of a pair at position 1.
+    __device__ double turns(u32 pair) const {
+        const double tau = 6.283185307179586476925;
+        double power = 1.0 / tau, square = ratio;
+        for (u32 rest = pair; rest > 0; rest /= 2) {
+            if (rest % 2 == 1) power *= square;
+            square *= square;
+        }
+        double share = slope * power - offset;
+        share = share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
+        return power * (slow + (1.0 - slow) * share);
+    }
+};
+
 /// Cosine and sine of a pair's angle at a position.
 struct Turn {
     float cos;
     float sin;
 
-    __device__ Turn(u64 position, u32 pair, double ratio) {
+    __device__ Turn(u64 position, u32 pair, const Angles& angles) {
         const double tau = 6.283185307179586476925;
         const double sines[7] = {1.0 / 6227020800.0, -1.0 / 39916800.0, 1.0 / 362880.0, -1.0 / 5040.0,
                                  1.0 / 120.0,        -1.0 / 6.0,        1.0};
         const double cosines[7] = {1.0 / 479001600.0, -1.0 / 3628800.0, 1.0 / 40320.0, -1.0 / 720.0,
                                    1.0 / 24.0,        -0.5,             1.0};
-        double turns = 1.0 / tau, square = ratio;
-        for (u32 rest = pair; rest > 0; rest /= 2) {
-            if (rest % 2 == 1) turns *= square;
-            square *= square;
-        }
-        turns *= (double)position;
+        double turns = angles.turns(pair) * (double)position;
         const double round = 6755399441055744.0;
         double quarters = (4.0 * turns + round) - round;
         double x = (turns - 0.25 * quarters) * tau;
@@ -64,14 +77,16 @@ struct Pair {
 
 template <class T>
 __device__ void rope(const T* q, const T* k, const T* v, T* qkv, u64 rows, u64 len, u32 heads,
-                     u32 groups, u32 size, double ratio, u64 first) {
+                     u32 groups, u32 size, double ratio, double slow, double slope, double offset,
+                     u64 first) {
+    const Angles angles = {ratio, slow, slope, offset};
     u32 half = size / 2;
     EACH(unit, rows * (heads + 2 * groups) * half) {
         Pair at(unit, heads, groups, size);
         const T* from = at.part == 0 ? q : at.part == 1 ? k : v;
         float a = load(from, at.single), b = load(from, at.single + half);
         if (at.part < 2) {
-            Turn turn(first + at.row % len, at.index, ratio);
+            Turn turn(first + at.row % len, at.index, angles);
             float turned = fmaf(a, turn.cos, -(b * turn.sin));
             b = fmaf(b, turn.cos, a * turn.sin);
             a = turned;
@@ -83,14 +98,15 @@ __device__ void rope(const T* q, const T* k, const T* v, T* qkv, u64 rows, u64 l
 
 template <class T>
 __device__ void rope_grad(const T* dqkv, T* dq, T* dk, T* dv, u64 rows, u64 len, u32 heads, u32 groups,
-                          u32 size, double ratio, u64 first) {
+                          u32 size, double ratio, double slow, double slope, double offset, u64 first) {
+    const Angles angles = {ratio, slow, slope, offset};
     u32 half = size / 2;
     EACH(unit, rows * (heads + 2 * groups) * half) {
         Pair at(unit, heads, groups, size);
         T* to = at.part == 0 ? dq : at.part == 1 ? dk : dv;
         float a = load(dqkv, at.packed), b = load(dqkv, at.packed + half);
         if (at.part < 2) {
-            Turn turn(first + at.row % len, at.index, ratio);
+            Turn turn(first + at.row % len, at.index, angles);
             float sin = -turn.sin;
             float turned = fmaf(a, turn.cos, -(b * sin));
             b = fmaf(b, turn.cos, a * sin);

@@ -1,16 +1,19 @@
 //! The CUDA kernels of the rotary position embedding: entry points, parameters and grids.
 
+use super::angles::Angles;
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
 
 entries! {
     rope<T>(
         q: In, k: In, v: In, qkv: Out,
-        rows: U64, len: U64, heads: U32, groups: U32, size: U32, ratio: F64, first: U64,
+        rows: U64, len: U64, heads: U32, groups: U32, size: U32,
+        ratio: F64, slow: F64, slope: F64, offset: F64, first: U64,
     );
     rope_grad<T>(
         dqkv: In, dq: Out, dk: Out, dv: Out,
-        rows: U64, len: U64, heads: U32, groups: U32, size: U32, ratio: F64, first: U64,
+        rows: U64, len: U64, heads: U32, groups: U32, size: U32,
+        ratio: F64, slow: F64, slope: F64, offset: F64, first: U64,
     );
 }
 
@@ -23,8 +26,7 @@ pub(crate) struct Sizes {
     pub groups: usize,
     /// Elements of a head.
     pub size: usize,
-    /// The ratio of the angles of a pair and of the one before it.
-    pub ratio: f64,
+    pub angles: Angles,
     pub first: u64,
 }
 
@@ -45,6 +47,7 @@ pub(crate) fn forward(
     qkv: Pointer,
     sizes: Sizes,
 ) -> Launch {
+    let [slow, slope, offset] = sizes.angles.line;
     rope::call(
         stored,
         q,
@@ -56,7 +59,10 @@ pub(crate) fn forward(
         sizes.heads as u32,
         sizes.groups as u32,
         sizes.size as u32,
-        sizes.ratio,
+        sizes.angles.ratio,
+        slow,
+        slope,
+        offset,
         sizes.first,
     )
     .over_elements(sizes.pairs())
@@ -69,6 +75,7 @@ pub(crate) fn backward(
     [dq, dk, dv]: [Pointer; 3],
     sizes: Sizes,
 ) -> Launch {
+    let [slow, slope, offset] = sizes.angles.line;
     rope_grad::call(
         stored,
         dqkv,
@@ -80,7 +87,10 @@ pub(crate) fn backward(
         sizes.heads as u32,
         sizes.groups as u32,
         sizes.size as u32,
-        sizes.ratio,
+        sizes.angles.ratio,
+        slow,
+        slope,
+        offset,
         sizes.first,
     )
     .over_elements(sizes.pairs())

@@ -1,19 +1,21 @@
 //! Rotary position embedding (Su et al., arXiv:2104.09864), together with the packing of queries, keys and
 //! values into the one tensor that attention reads.
 
-pub(in crate::ops) mod angles;
+pub(crate) mod angles;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 mod plan;
+mod scaling;
 
 use crate::parallel::{for_each, rows_per_chunk};
 use crate::{Error, Result, Tensor};
 use plan::Plan;
 
 pub use plan::Rope;
+pub use scaling::RopeScaling;
 
 /// Queries (B, T, heads·H), keys and values (B, T, groups·H) side by side in one tensor
 /// (B, T, (heads + 2·groups)·H), the queries and keys turned by their positions.
@@ -23,7 +25,7 @@ pub use plan::Rope;
 ///
 /// # Errors
 /// [`Error::Shape`] unless the extents are those above; [`Error::Argument`] for a theta that is not above
-/// 0, or angles of 2⁴⁸ turns and more; errors of allocation.
+/// 0, a scaling that [`RopeScaling::check`] refuses, or angles of 2⁴⁸ turns and more; errors of allocation.
 pub fn rope(q: &Tensor, k: &Tensor, v: &Tensor, rope: &Rope) -> Result<Tensor> {
     const OP: &str = "rope";
     let widths = [q.shape().last(), k.shape().last()];
@@ -128,6 +130,7 @@ mod tests {
         Rope {
             size,
             theta: 1e4,
+            scaling: RopeScaling::Unscaled,
             first: 5,
         }
     }
@@ -230,6 +233,12 @@ mod tests {
         let message = rope(&q, &k, &v, &flat).unwrap_err().to_string();
         assert_eq!(message, "rope: a theta of 0: use a number above 0");
         assert!(rope_grad(&q, 1, &some_rope(4)).is_err());
+        let faster = Rope {
+            scaling: RopeScaling::Linear { factor: 0.5 },
+            ..some_rope(4)
+        };
+        let message = rope(&q, &k, &v, &faster).unwrap_err().to_string();
+        assert!(message.starts_with("rope: turns slower by a factor of 0.5"));
         for (theta, first) in [(1e4, u64::MAX - 100), (1e-30, 1 << 40), (1e-3, 1 << 52)] {
             let far = Rope {
                 theta,

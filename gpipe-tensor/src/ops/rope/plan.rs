@@ -1,6 +1,7 @@
 //! The checked sizes of one call of rotary positions.
 
 use super::angles::Angles;
+use super::scaling::RopeScaling;
 use crate::error::{Error, Result};
 use crate::ops::scratch::Scratch;
 use crate::tensor::Tensor;
@@ -10,8 +11,10 @@ use crate::tensor::Tensor;
 pub struct Rope {
     /// Elements of a head: an even number H.
     pub size: usize,
-    /// Pair i of a head turns by position · thetaᵖ with p = −2i/H.
+    /// Pair i of a head turns by position · thetaᵖ with p = −2i/H, if not slower by the scaling.
     pub theta: f64,
+    /// Slower turns.
+    pub scaling: RopeScaling,
     /// Position of the first row of each sample.
     pub first: u64,
 }
@@ -31,7 +34,11 @@ impl Rope {
             let message = format!("a theta of {theta}: use a number above 0");
             return Err(Error::Argument { op, message });
         }
-        let angles = Angles::new(theta, self.size);
+        if let Err(message) = self.scaling.check() {
+            return Err(Error::Argument { op, message });
+        }
+        let ratio = theta.powf(-2.0 / self.size as f64);
+        let angles = Angles::new(ratio, self.scaling);
         let last = self.first as f64 + positions as f64;
         if !angles.reach(self.size, last) {
             let message = format!(

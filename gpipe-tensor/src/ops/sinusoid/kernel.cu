@@ -17,8 +17,9 @@ __device__ void add_positions(T* y, const u32* segments, u64 rows, u64 len, u64 
         start = over_warp<Larger>(before && starts ? (u32)place + 1 : 0u);
     }
     u64 position = first + here + 1 - start, half = width / 2;
+    const Angles unscaled = {ratio, 1.0, 0.0, 0.0};
     for (u64 c = lane(); c < half; c += WARP) {
-        Turn turn(position, (u32)c, ratio);
+        Turn turn(position, (u32)c, unscaled);
         u64 sine = row * width + c, cosine = sine + half;
         store(y, sine, fmaf(load(y, sine), scale, turn.sin));
         store(y, cosine, fmaf(load(y, cosine), scale, turn.cos));

@@ -6,6 +6,7 @@ mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 
+use super::rope::RopeScaling;
 use super::rope::angles::Angles;
 use super::scratch::Scratch;
 use crate::parallel::{for_each, rows_per_chunk};
@@ -46,7 +47,7 @@ pub fn scale_and_add_positions(
         return Ok(());
     }
     let half = width / 2;
-    let angles = Angles { ratio: ratio(half) };
+    let angles = Angles::new(ratio(half), RopeScaling::Unscaled);
     if !angles.reach(width, first as f64 + rows as f64) {
         let message = format!("positions from {first} on: use angles below 2^48 turns");
         return Err(Error::Argument { op: OP, message });
