@@ -6,7 +6,7 @@ mod perceptron;
 use gpipe_layers::layers::{Activation, Function};
 use gpipe_layers::models::{
     GptConfig, ImageConfig, LlamaConfig, MlpConfig, ModelConfig, PRESETS, Seq2SeqConfig, gpt,
-    preset,
+    llama, preset,
 };
 use gpipe_layers::{
     AdamW, Cost, CostModel, Decay, Flow, Gelu, Init, Layer, Optimizer, compute_in, round_to_tf32,
@@ -359,6 +359,28 @@ fn more_layers_than_any_model_has_are_refused() {
         let refused = refused.unwrap_or_else(|| panic!("{what}"));
         assert!(refused.starts_with(what), "{refused}");
         assert!(refused.contains("10000"), "{refused}");
+    }
+}
+
+#[test]
+fn windows_that_no_block_or_every_block_has_are_refused_where_others_are_meant() {
+    let config = |window, full_every, window_theta, gemma| LlamaConfig {
+        blocks: 2,
+        window,
+        full_every,
+        window_theta,
+        gemma,
+        ..LlamaConfig::default()
+    };
+    assert!(llama(&config(Some(4), Some(2), 1e4, true)).is_ok());
+    for (config, named) in [
+        (config(Some(4), Some(1), 1e4, false), "full_every is 1"),
+        (config(None, Some(2), 1e4, false), "full_every is 2"),
+        (config(Some(4), None, 1e4, true), "set full_every"),
+        (config(None, None, 0.0, false), "window_theta is 0"),
+    ] {
+        let refused = llama(&config).err().map(|error| error.to_string());
+        assert!(refused.unwrap().contains(named), "{config:?}");
     }
 }
 

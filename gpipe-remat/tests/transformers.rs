@@ -204,6 +204,26 @@ fn a_tied_llama() -> Layers {
     llama(&config).expect("a model")
 }
 
+/// With windows in two of three blocks, and all that Gemma has of its own.
+fn a_gemma() -> Layers {
+    let config = LlamaConfig {
+        vocab: VOCAB,
+        context: TIME,
+        width: 12,
+        inner: 20,
+        blocks: 3,
+        heads: 3,
+        kv_heads: 1,
+        head_size: 6,
+        tied: true,
+        window: Some(2),
+        full_every: Some(2),
+        gemma: true,
+        ..LlamaConfig::default()
+    };
+    llama(&config).expect("a model")
+}
+
 fn an_encoder_decoder(transparent: bool) -> Layers {
     let config = Seq2SeqConfig {
         transparent,
@@ -246,6 +266,7 @@ fn adapted(family: Family, targets: &[&str]) -> Layers {
 fn a_llama_trains_to_the_bits_of_one_stage() {
     Case::new(a_llama).every_way(2);
     Case::new(a_tied_llama).every_way(3);
+    Case::new(a_gemma).every_way(3);
 }
 
 /// Packed rows with padding, label smoothing, and a memory that every layer of the decoder reads; also one that is a mean

@@ -37,7 +37,7 @@ pub struct Settings {
     /// A GPT: gpt-nano, gpt-mini, gpt2, or one for measurements: bench-tiny, bench-a, bench-b; a Llama: llama-nano; an
     /// encoder-decoder: seq2seq-nano, seq2seq-base; for images: mlp, convnet:A,B,… with a convolution of A, B, …
     /// channels each, resnet18, 34, 50, 101 or 152, unet:B,C with B convolutions on each level and C channels on the
-    /// first, amoebanetd:L,D with L normal cells and D filters; or a folder with a GPT-2, Llama, Qwen2, Qwen3 or Mistral
+    /// first, amoebanetd:L,D with L normal cells and D filters; or a folder with a GPT-2, Llama, Qwen2, Qwen3, Mistral or Gemma 3
     /// from Hugging Face, or a .gguf file [default: gpt-nano]
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub model: Option<String>,

@@ -67,7 +67,7 @@ fn steps(model: &str, decay: &str, more: &[&str]) -> Vec<Value> {
 
 #[test]
 fn losses_and_norms_are_those_of_pytorch() {
-    let runs: [(&str, &str, &str); 9] = [
+    let runs: [(&str, &str, &str); 10] = [
         ("", "matrices", "1 1 keep gpipe"),
         ("", "all", "5 4 stage gpipe"),
         ("", "matrices", "3 8 every:2 1f1b"),
@@ -77,6 +77,7 @@ fn losses_and_norms_are_those_of_pytorch() {
         ("qwen2", "all", "2 8 stage zb-h1"),
         ("qwen3", "matrices", "6 4 except-last zb-v"),
         ("mistral", "matrices", "4 4 every:2 gpipe"),
+        ("gemma3", "all", "3 4 every:2 zb-h1"),
     ];
     for (model, decay, way) in runs {
         let expected = &expected(model, "expected.json")[decay];
@@ -105,7 +106,7 @@ fn losses_and_norms_are_those_of_pytorch() {
 
 #[test]
 fn beam_search_finds_the_texts_of_transformers() {
-    for model in ["llama", "llama3", "qwen2", "qwen3", "mistral"] {
+    for model in ["llama", "llama3", "qwen2", "qwen3", "mistral", "gemma3"] {
         let folder = recorded().join(model).join("model");
         let cases = expected(model, "beams.json");
         let cases = cases.as_array().unwrap();

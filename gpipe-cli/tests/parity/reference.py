@@ -1,7 +1,8 @@
 """PyTorch's side of `cargo xtask parity`: what models of transformers do with the same batches.
 
     python reference.py write DIR          a small GPT-2 of bytes (model/) and its text (text.txt)
-    python reference.py write-llama DIR    the same for a Llama; write-llama3, write-qwen2, write-qwen3, write-mistral:
+    python reference.py write-llama DIR    the same for a Llama; write-llama3, write-qwen2, write-qwen3, write-mistral,
+                                           write-gemma3:
                                            for its relatives
     python reference.py write-tokens DIR   the same with a tokenizer of 500 tokens (tokens.json: what it
                                            makes of some texts)
@@ -25,7 +26,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
-    AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, MistralConfig,
+    AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, Gemma3TextConfig, LlamaConfig, MistralConfig,
     PreTrainedTokenizerFast, Qwen2Config, Qwen3Config,
 )
 
@@ -73,6 +74,10 @@ RELATIVES = {
     "qwen2": lambda: Qwen2Config(**LLAMA, tie_word_embeddings=True),
     "qwen3": lambda: Qwen3Config(**{**LLAMA, "head_dim": 12}, tie_word_embeddings=True),
     "mistral": lambda: MistralConfig(**LLAMA, tie_word_embeddings=False, sliding_window=12),
+    # The second of three blocks sees all positions.
+    "gemma3": lambda: Gemma3TextConfig(
+        **{**LLAMA, "head_dim": 4, "eos_token_id": [21]}, query_pre_attn_scalar=4, sliding_window=7, sliding_window_pattern=2, pad_token_id=None,
+    ),
 }
 
 
@@ -84,8 +89,9 @@ def write_relative(folder, config):
             # They begin as zeros.
             torch.nn.init.normal_(parameter, std=0.25)
         if name.endswith(("q_norm.weight", "k_norm.weight")):
-            # They begin as ones.
-            torch.nn.init.normal_(parameter, mean=1.0, std=0.25)
+            # They begin as ones, or as their differences from 1.
+            mean = 0.0 if config.model_type == "gemma3_text" else 1.0
+            torch.nn.init.normal_(parameter, mean=mean, std=0.25)
     model.half().save_pretrained(folder / "model")
     write_text(folder)
 
@@ -214,7 +220,7 @@ def beams(folder):
                     ids, attention_mask=torch.ones_like(ids), num_beams=beams, max_new_tokens=count, do_sample=False,
                     pad_token_id=0,
                 )[0, ids.shape[1] :].tolist()
-                ends = [i for i, token in enumerate(text) if token in LLAMA["eos_token_id"]]
+                ends = [i for i, token in enumerate(text) if token in model.config.eos_token_id]
                 text = text[: ends[0]] if ends else text
                 text = bytes(text).decode(errors="replace")
                 case = {"prompt": prompt, "beams": beams, "tokens": count, "ends": bool(ends), "text": text}

@@ -138,6 +138,9 @@ const VALUES: &[(&str, &str, &[&str])] = &[
     ("llama-nano", "model.head_size", &["16"]),
     ("llama-nano", "model.inner", &["100"]),
     ("llama-nano", "model.theta", &["1e5"]),
+    ("llama-nano", "model.window_theta", &["1e3"]),
+    ("llama-nano", "model.full_every", &["4"]),
+    ("llama-nano", "model.gemma", &["true"]),
     (
         "llama-nano",
         "model.rope_scaling",
@@ -180,7 +183,13 @@ fn every_key_can_be_set() {
         for value in *values {
             let setting = format!("{key}={value}");
             let name = format!("model.name={model}");
-            let keys = configuration(folder.path(), &["--set", &name, "--set", &setting]);
+            // Where no block has a window, every block is without one.
+            let needed = match *key {
+                "model.full_every" => "model.window=16",
+                _ => &name,
+            };
+            let settings = ["--set", &name, "--set", needed, "--set", &setting];
+            let keys = configuration(folder.path(), &settings);
             let shown = match *key {
                 "pipeline.micro_batch_size" => "pipeline.micro_batches",
                 key => key,

@@ -10,6 +10,10 @@ pub const MOST_LAYERS: u64 = 10_000;
 /// The largest size: products of two fit 64 bits.
 pub const LARGEST_SIZE: u64 = u32::MAX as u64;
 
+/// The kinds of blocks that `layer_types` lists.
+pub const SLIDING: &str = "sliding_attention";
+pub const FULL: &str = "full_attention";
+
 /// The keys that decide what a model is. All others are left alone: files have many.
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
@@ -38,7 +42,7 @@ pub struct Keys {
     pub bos_token_id: Option<Value>,
     pub eos_token_id: Option<Value>,
     pub pad_token_id: Option<Value>,
-    // Of a Llama, a Qwen2, a Qwen3 and a Mistral.
+    // Of a Llama, a Qwen2, a Qwen3, a Mistral and a Gemma 3.
     pub hidden_size: Option<u64>,
     pub intermediate_size: Option<u64>,
     pub num_hidden_layers: Option<u64>,
@@ -53,6 +57,13 @@ pub struct Keys {
     pub rope_scaling: Option<Value>,
     pub rope_parameters: Option<Value>,
     pub original_max_position_embeddings: Option<u64>,
+    pub rope_local_base_freq: Option<f64>,
+    pub hidden_activation: Option<String>,
+    pub query_pre_attn_scalar: Option<f64>,
+    pub attn_logit_softcapping: Option<f64>,
+    pub final_logit_softcapping: Option<f64>,
+    pub use_bidirectional_attention: Option<bool>,
+    pub sliding_window_pattern: Option<u64>,
     pub attention_bias: Option<bool>,
     pub mlp_bias: Option<bool>,
     pub attention_dropout: Option<f64>,

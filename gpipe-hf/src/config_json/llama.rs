@@ -1,11 +1,13 @@
-//! Llama, Qwen2, Qwen3 and Mistral, as the classes `LlamaConfig`, `Qwen2Config`, `Qwen3Config` and `MistralConfig` of
-//! `transformers` have them.
+//! Llama, Qwen2, Qwen3, Mistral and Gemma 3, as the classes `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `MistralConfig` and
+//! `Gemma3TextConfig` of `transformers` have them.
 
 use gpipe_layers::models::{LlamaConfig, ModelConfig};
 use serde_json::{Map, Value, json};
 
-use super::keys::{Keys, LARGEST_SIZE, MOST_LAYERS, clip, dropout, epsilon, ids, shortest, size};
-use super::rope;
+use super::keys::{
+    FULL, Keys, LARGEST_SIZE, MOST_LAYERS, SLIDING, clip, dropout, epsilon, ids, shortest, size,
+};
+use super::{gemma, rope};
 use crate::description::Description;
 
 /// The `model_type`s of the family.
@@ -14,13 +16,11 @@ pub const QWEN2: &str = "qwen2";
 pub const QWEN3: &str = "qwen3";
 pub const MISTRAL: &str = "mistral";
 
-/// The kinds of blocks that `layer_types` lists.
-const SLIDING: &str = "sliding_attention";
-const FULL: &str = "full_attention";
-
 /// A model of the family that can be trained, or what is not so in it.
 pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
-    if let Some(other) = keys.hidden_act.as_deref().filter(|&act| act != "silu") {
+    // The class of Gemma does not look at it.
+    let is_taken = |act: &&str| kind == gemma::TYPE || *act == "silu";
+    if let Some(other) = keys.hidden_act.as_deref().filter(|act| !is_taken(act)) {
         return Err(format!(
             "hidden_act is `{}`: only silu can be trained",
             clip(other)
@@ -31,7 +31,12 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
             "quantization_config: quantized weights cannot be trained: save them in float32".into(),
         );
     }
-    let window = window(&keys, kind)?;
+    let is_gemma = kind == gemma::TYPE;
+    let types = layer_types(&keys, kind)?;
+    let (window, full_every) = match is_gemma {
+        true => gemma::windows(&keys)?,
+        false => (window(&keys, kind, types)?, None),
+    };
     let width = size("hidden_size", keys.hidden_size, LARGEST_SIZE)?;
     let heads = size(
         "num_attention_heads",
@@ -41,6 +46,7 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
     let kv_heads = keys.num_key_value_heads.unwrap_or(match kind {
         // What the classes set where the key is missing; `null` is as many as there are heads.
         MISTRAL => Some(8),
+        gemma::TYPE => Some(4),
         QWEN2 | QWEN3 => Some(32),
         _ => None,
     });
@@ -53,6 +59,7 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
     }
     let usual = match kind {
         QWEN3 => 128,
+        gemma::TYPE => 256,
         _ => (width / heads) as u64,
     };
     let head_size = size("head_dim", keys.head_dim.or(Some(usual)), LARGEST_SIZE)?;
@@ -65,6 +72,7 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
     let (context, eps) = match kind {
         MISTRAL => (4096 * 32, 1e-6),
         QWEN2 | QWEN3 => (32_768, 1e-6),
+        gemma::TYPE => (131_072, 1e-6),
         _ => (2048, 1e-6),
     };
     let context = size(
@@ -72,8 +80,17 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
         keys.max_position_embeddings.or(Some(context)),
         LARGEST_SIZE,
     )?;
-    let (theta, rope_scaling) = rope::read(&keys, context)?;
-    let bias = keys.attention_bias.unwrap_or(false) && [LLAMA, QWEN3].contains(&kind);
+    let (theta, rope_scaling, window_theta) = match is_gemma {
+        true => {
+            gemma::check(&keys, head_size)?;
+            gemma::rope(&keys, context)?
+        }
+        false => {
+            let (theta, scaling) = rope::read(&keys, context)?;
+            (theta, scaling, LlamaConfig::default().window_theta)
+        }
+    };
+    let bias = keys.attention_bias.unwrap_or(false) && [LLAMA, QWEN3, gemma::TYPE].contains(&kind);
     Ok(Description {
         model: ModelConfig::Llama(LlamaConfig {
             vocab: size("vocab_size", keys.vocab_size, LARGEST_SIZE)?,
@@ -84,7 +101,7 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
             heads,
             kv_heads,
             head_size,
-            tied: keys.tie_word_embeddings.unwrap_or(false),
+            tied: keys.tie_word_embeddings.unwrap_or(is_gemma),
             theta,
             rope_scaling,
             rms_norm_eps: epsilon("rms_norm_eps", keys.rms_norm_eps.unwrap_or(eps))?,
@@ -93,6 +110,9 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
             output_bias: bias,
             mlp_bias: kind == LLAMA && keys.mlp_bias.unwrap_or(false),
             window,
+            full_every,
+            window_theta,
+            gemma: is_gemma,
             dropout: dropout(
                 "attention_dropout",
                 keys.attention_dropout.unwrap_or_default(),
@@ -107,13 +127,8 @@ pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
     })
 }
 
-/// The number of positions that a position sees, if not all: one for all blocks.
-fn window(keys: &Keys, kind: &str) -> Result<Option<usize>, String> {
-    let used = match kind {
-        MISTRAL => true,
-        QWEN2 | QWEN3 => keys.use_sliding_window.unwrap_or(false),
-        _ => false,
-    };
+/// The kinds of the blocks, if there is a list of them.
+fn layer_types<'a>(keys: &'a Keys, kind: &str) -> Result<Option<&'a [String]>, String> {
     let types = keys.layer_types.as_deref().filter(|_| kind != LLAMA);
     let other = |of: &&String| !matches!(of.as_str(), SLIDING | FULL);
     if let Some(other) = types.and_then(|types| types.iter().find(other)) {
@@ -131,6 +146,16 @@ fn window(keys: &Keys, kind: &str) -> Result<Option<usize>, String> {
             types.len()
         ));
     }
+    Ok(types)
+}
+
+/// The number of positions that a position sees, if not all: one for all blocks.
+fn window(keys: &Keys, kind: &str, types: Option<&[String]>) -> Result<Option<usize>, String> {
+    let used = match kind {
+        MISTRAL => true,
+        QWEN2 | QWEN3 => keys.use_sliding_window.unwrap_or(false),
+        _ => false,
+    };
     // What the classes set where the key is missing.
     let window = keys.sliding_window.unwrap_or(Some(4096));
     let Some(window) = window.filter(|_| used) else {
@@ -160,8 +185,23 @@ fn window(keys: &Keys, kind: &str) -> Result<Option<usize>, String> {
 /// The object for a model of the family, with these of the keys of [`Description::ids`]; none for one that
 /// no class of `transformers` computes.
 pub fn write(config: &LlamaConfig, ids: &Map<String, Value>) -> Result<Value, String> {
+    if !config.gemma && (config.full_every.is_some() || config.window_theta != 1e4) {
+        return Err(
+            "no class of transformers has windows in some of the blocks of such a model: leave out full_every and window_theta"
+                .into(),
+        );
+    }
     let biases = [config.qkv_bias, config.output_bias, config.mlp_bias];
     let (kind, class) = match (config.qk_norm, config.window, biases) {
+        (false, _, [qkv, output, false]) if config.gemma && qkv == output => {
+            (gemma::TYPE, "Gemma3ForCausalLM")
+        }
+        _ if config.gemma => {
+            return Err(
+                "no class of transformers is such a Gemma: leave out qk_norm, qkv_bias, output_bias and mlp_bias"
+                    .into(),
+            );
+        }
         (true, _, [qkv, output, false]) if qkv == output => (QWEN3, "Qwen3ForCausalLM"),
         (false, None, [qkv, output, _]) if qkv == output => (LLAMA, "LlamaForCausalLM"),
         (false, _, [true, false, false]) => (QWEN2, "Qwen2ForCausalLM"),
@@ -193,7 +233,7 @@ pub fn write(config: &LlamaConfig, ids: &Map<String, Value>) -> Result<Value, St
         "torch_dtype": "float32",
         "vocab_size": config.vocab,
     });
-    if [LLAMA, QWEN3].contains(&kind) {
+    if [LLAMA, QWEN3, gemma::TYPE].contains(&kind) {
         object["attention_bias"] = config.qkv_bias.into();
     }
     match kind {
@@ -203,6 +243,7 @@ pub fn write(config: &LlamaConfig, ids: &Map<String, Value>) -> Result<Value, St
             object["sliding_window"] = config.window.into();
             object["max_window_layers"] = 0.into();
         }
+        gemma::TYPE => gemma::write(config, &mut object),
         _ => object["sliding_window"] = config.window.into(),
     }
     let rope = rope::write(config.theta, config.rope_scaling);

@@ -4,6 +4,7 @@
 //! A new family joins here: a file with `read` and `write`, its keys in [`keys`], its name in [`TYPES`], and one arm
 //! in [`parse`] and in [`write`].
 
+mod gemma;
 mod gpt2;
 mod image;
 mod keys;
@@ -27,15 +28,16 @@ use keys::{Keys, clip};
 pub(crate) use keys::{LARGEST_SIZE, MOST_LAYERS, epsilon, size};
 
 /// The values of `model_type` that can be read, in a message.
-const READ: &str = "gpt2, llama, qwen2, qwen3 and mistral";
+const READ: &str = "gpt2, llama, qwen2, qwen3, mistral and gemma3_text";
 
 /// All of them, with those of this crate's own.
-const TYPES: [&str; 8] = [
+const TYPES: [&str; 9] = [
     gpt2::TYPE,
     llama::LLAMA,
     llama::QWEN2,
     llama::QWEN3,
     llama::MISTRAL,
+    gemma::TYPE,
     mlp::TYPE,
     image::TYPE,
     seq2seq::TYPE,
@@ -86,6 +88,7 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Description, String> {
         Some(llama::QWEN2) => llama::read(keys, llama::QWEN2),
         Some(llama::QWEN3) => llama::read(keys, llama::QWEN3),
         Some(llama::MISTRAL) => llama::read(keys, llama::MISTRAL),
+        Some(gemma::TYPE) => llama::read(keys, gemma::TYPE),
         Some(mlp::TYPE) => mlp::read(keys),
         Some(image::TYPE) => image::read(keys),
         Some(seq2seq::TYPE) => seq2seq::read(keys),

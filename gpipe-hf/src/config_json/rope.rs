@@ -29,14 +29,19 @@ pub fn read(keys: &Keys, context: usize) -> Result<(f64, RopeScaling), String> {
         None => (None, RopeScaling::Unscaled),
     };
     let theta = theta.or(keys.rope_theta).unwrap_or(1e4);
+    Ok((base("rope_theta", theta)?, scaling))
+}
+
+/// A base, if it is one.
+pub fn base(key: &str, theta: f64) -> Result<f64, String> {
     match theta.is_finite() && theta > 0.0 {
-        true => Ok((theta, scaling)),
-        false => Err(format!("rope_theta is {theta}: it must be above 0")),
+        true => Ok(theta),
+        false => Err(format!("{key} is {theta}: it must be above 0")),
     }
 }
 
 /// The base that an object has, if it has one, and the scaling; other kinds of positions are refused by their names.
-fn nested_keys(
+pub fn nested_keys(
     key: &str,
     object: &Value,
     original: Option<u64>,

@@ -172,6 +172,119 @@ fn the_family_of_llama_is_read_and_written_again() {
         let described = config_json::parse(llama_json("llama", more).as_bytes()).unwrap();
         assert!(matches!(described.model, ModelConfig::Llama(config) if config.theta == 5e5));
     }
+    // Of Gemma 3: what the class sets; a pattern by its number and by its list; bases as versions before 5 and since have them.
+    let gemma = |more: &str| {
+        let scalar = match more.contains("query_pre_attn_scalar") {
+            true => "",
+            false => r#","query_pre_attn_scalar":12"#,
+        };
+        let text = llama_json("gemma3_text", &format!(r#","head_dim":12{scalar}{more}"#));
+        config_json::parse(text.as_bytes())
+    };
+    let list = r#","layer_types":["sliding_attention","full_attention","sliding_attention","full_attention","sliding_attention"]"#;
+    for (more, window, every, [theta, window_theta], scaling) in [
+        ("", Some(4096), Some(6), [1e6, 1e4], "none"),
+        (
+            r#","sliding_window":9,"sliding_window_pattern":2,"rope_theta":5e5,"rope_local_base_freq":5e3"#,
+            Some(9),
+            Some(2),
+            [5e5, 5e3],
+            "none",
+        ),
+        (list, Some(4096), Some(2), [1e6, 1e4], "none"),
+        (
+            r#","sliding_window_pattern":1"#,
+            None,
+            None,
+            [1e6, 1e4],
+            "none",
+        ),
+        (
+            r#","layer_types":["full_attention","full_attention","full_attention","full_attention","full_attention"],"sliding_window":null"#,
+            None,
+            None,
+            [1e6, 1e4],
+            "none",
+        ),
+        (
+            r#","layer_types":["sliding_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention"],"rope_scaling":{"rope_type":"linear","factor":8.0}"#,
+            Some(4096),
+            Some(6),
+            [1e6, 1e4],
+            "linear:8",
+        ),
+        (
+            r#","rope_parameters":{"full_attention":{"rope_type":"linear","factor":8.0,"rope_theta":5e5},"sliding_attention":{"rope_theta":7e3}}"#,
+            Some(4096),
+            Some(6),
+            [5e5, 7e3],
+            "linear:8",
+        ),
+        (
+            r#","rope_parameters":{"full_attention":{"rope_type":"default","rope_theta":5e5}},"rope_scaling":{"rope_type":"linear","factor":8.0}"#,
+            Some(4096),
+            Some(6),
+            [5e5, 1e4],
+            "linear:8",
+        ),
+    ] {
+        let described = gemma(more).unwrap();
+        let ModelConfig::Llama(config) = &described.model else {
+            panic!("{described:?}");
+        };
+        assert!(config.gemma && config.tied && !config.qk_norm);
+        assert_eq!(
+            (config.window, config.full_every),
+            (window, every),
+            "{more}"
+        );
+        assert_eq!(
+            [config.theta, config.window_theta],
+            [theta, window_theta],
+            "{more}"
+        );
+        assert_eq!(config.rope_scaling.to_string(), scaling);
+        let written = config_json::write(&described.model, &described.ids).unwrap();
+        assert_eq!(config_json::parse(&written).unwrap(), described);
+        described.model.layers().unwrap();
+    }
+    for (more, named) in [
+        (
+            r#","query_pre_attn_scalar":168"#,
+            "query_pre_attn_scalar is 168",
+        ),
+        (r#","hidden_activation":"gelu""#, "hidden_activation"),
+        (
+            r#","final_logit_softcapping":30.0"#,
+            "final_logit_softcapping is 30",
+        ),
+        (
+            r#","use_bidirectional_attention":true"#,
+            "use_bidirectional_attention",
+        ),
+        (r#","sliding_window_pattern":0"#, "sliding_window_pattern"),
+        (r#","sliding_window":null"#, "has no `sliding_window`"),
+        (
+            r#","layer_types":["full_attention","sliding_attention","full_attention","full_attention","full_attention"]"#,
+            "layer_types",
+        ),
+        (
+            r#","rope_local_base_freq":0.0"#,
+            "rope_local_base_freq is 0",
+        ),
+        (
+            r#","rope_parameters":{"sliding_attention":{"rope_type":"linear","factor":2.0}}"#,
+            "rope_type of sliding_attention",
+        ),
+        (
+            r#","rope_parameters":{"full_attention":{"rope_type":"yarn"}}"#,
+            "`yarn`",
+        ),
+        (r#","rope_parameters":[]"#, "rope_parameters is no object"),
+    ] {
+        let fault = gemma(more).unwrap_err();
+        assert!(fault.contains(named) && !fault.contains('\n'), "{fault}");
+    }
     // Positions that a model was first trained with are its own, those beside the object or all of them.
     for (more, scaling) in [
         (

@@ -1,5 +1,6 @@
 //! Root mean square normalization (arXiv:1910.07467).
 
+use gpipe_tensor::ops::Gain;
 use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
@@ -18,6 +19,8 @@ pub struct RmsNorm {
     heads: usize,
     eps: f32,
     gain: Param,
+    /// Added to the parameter.
+    base: f32,
 }
 
 impl RmsNorm {
@@ -31,7 +34,23 @@ impl RmsNorm {
             heads: 1,
             eps,
             gain: Param::new(gain, [width], Kind::Vector, Init::Ones),
+            base: 0.0,
         }
+    }
+
+    /// The same with the gain's difference from 1 as the parameter, zeros, as in Gemma.
+    #[must_use]
+    pub fn around_one(mut self) -> Self {
+        self.gain.init = Init::Zeros;
+        self.base = 1.0;
+        self
+    }
+
+    fn gain(&self) -> Result<Gain<'_>> {
+        Ok(Gain {
+            values: self.gain.value()?,
+            base: self.base,
+        })
     }
 
     /// The same for each of `heads` heads of `width` elements that lie side by side in a row, all with the same gain.
@@ -62,7 +81,7 @@ impl RmsNorm {
         let shape = dy.shape().clone();
         let dy = self.by_heads(dy)?;
         let onto = onto.map(|onto| self.by_heads(onto.clone())).transpose()?;
-        let gradients = ops::rms_norm_grad(&x, &factors, self.gain.value()?, &dy, onto.as_ref());
+        let gradients = ops::rms_norm_grad(&x, &factors, self.gain()?, &dy, onto.as_ref());
         let (dx, dgain) = gradients.map_err(Error::within(&self.name))?;
         let dx = dx.reshape(shape).map_err(Error::within(&self.name))?;
         Ok((smallvec![dx], Pending::new([dgain])))
@@ -114,7 +133,7 @@ impl Layer for RmsNorm {
         let shape = x.shape().clone();
         let x = self.by_heads(x)?;
         let (y, factors) =
-            ops::rms_norm(&x, self.gain.value()?, self.eps).map_err(Error::within(&self.name))?;
+            ops::rms_norm(&x, self.gain()?, self.eps).map_err(Error::within(&self.name))?;
         let y = y.reshape(shape).map_err(Error::within(&self.name))?;
         Ok((smallvec![y], Saved::new([x, factors])))
     }

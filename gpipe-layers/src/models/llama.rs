@@ -1,12 +1,12 @@
 //! Llama (Touvron et al., arXiv:2302.13971), with grouped queries; Qwen2, Qwen3 and Mistral are this model
-//! with biases, with normalized queries and keys, and with a window.
+//! with biases, with normalized queries and keys, and with a window; Gemma 3 differs in more.
 
-use gpipe_tensor::ops::{Rope, RopeScaling};
+use gpipe_tensor::ops::{Gate, Rope, RopeScaling};
 
 use super::sizes::{self, EXTENT, MOST_BLOCKS};
 use crate::layers::{
-    CausalAttention, Embedding, Graph, Head, Layout, Linear, Residual, RmsNorm, Rotary, RotaryQkv,
-    Sequential, SwiGlu, check_rate,
+    CausalAttention, Embedding, Glu, Graph, Head, Layout, Linear, Residual, RmsNorm, Rotary,
+    RotaryQkv, Scale, Sequential, check_rate,
 };
 use crate::{Error, Init, Layer, Result};
 
@@ -47,6 +47,13 @@ pub struct LlamaConfig {
     pub mlp_bias: bool,
     /// The number of positions that a position sees, its own included; all before it if none.
     pub window: Option<usize>,
+    /// Of as many blocks in a row, the last one has no window; if none, every block has it.
+    pub full_every: Option<usize>,
+    /// Base of the rotary positions of blocks with a window beside blocks without one; these are not scaled.
+    pub window_theta: f64,
+    /// Whether the model is Gemma 3 (arXiv:2503.19786): embeddings times √width, gains of norms that are stored as their
+    /// differences from 1, norms of queries and keys and behind each half of a block, and GELU in place of SiLU.
+    pub gemma: bool,
     /// Share of the attention probabilities that is dropped.
     pub dropout: f32,
 }
@@ -71,6 +78,9 @@ impl Default for LlamaConfig {
             output_bias: false,
             mlp_bias: false,
             window: None,
+            full_every: None,
+            window_theta: 1e4,
+            gemma: false,
             dropout: 0.0,
         }
     }
@@ -105,12 +115,28 @@ impl LlamaConfig {
                 self.kv_heads, self.heads
             )));
         }
-        let positive = self.theta.is_finite() && self.theta > 0.0;
-        if !positive {
-            let theta = self.theta;
-            return Err(Error::Config(format!(
-                "llama: theta is {theta}: use a number above 0"
-            )));
+        for (key, theta) in [("theta", self.theta), ("window_theta", self.window_theta)] {
+            let positive = theta.is_finite() && theta > 0.0;
+            if !positive {
+                return Err(Error::Config(format!(
+                    "llama: {key} is {theta}: use a number above 0"
+                )));
+            }
+        }
+        let fault = match (self.window, self.full_every) {
+            (_, Some(every)) if every < 2 => {
+                Some(format!("full_every is {every}: use 2 or more, or none"))
+            }
+            (None, Some(every)) => Some(format!(
+                "full_every is {every} where no block has a window: set the window, or leave out full_every"
+            )),
+            (Some(_), None) if self.gemma => {
+                Some("a Gemma with a window in every block: set full_every".to_owned())
+            }
+            _ => None,
+        };
+        if let Some(fault) = fault {
+            return Err(Error::Config(format!("llama: {fault}")));
         }
         if let Err(message) = self.rope_scaling.check() {
             return Err(Error::Config(format!("llama: rope_scaling: {message}")));
@@ -136,12 +162,43 @@ impl LlamaConfig {
     }
 
     fn norm(&self, name: String) -> RmsNorm {
-        RmsNorm::new(name, self.width, self.rms_norm_eps)
+        self.norm_of(name, self.width)
+    }
+
+    fn norm_of(&self, name: String, width: usize) -> RmsNorm {
+        let norm = RmsNorm::new(name, width, self.rms_norm_eps);
+        match self.gemma {
+            true => norm.around_one(),
+            false => norm,
+        }
+    }
+
+    /// The window of a block, and what turns its queries and keys.
+    fn positions(&self, number: usize) -> (Option<usize>, Rope) {
+        let plain = Rope {
+            size: self.head_size,
+            theta: self.theta,
+            scaling: self.rope_scaling,
+            first: 0,
+        };
+        match (self.window, self.full_every) {
+            (Some(_), Some(every)) if (number + 1).is_multiple_of(every) => (None, plain),
+            (Some(window), Some(_)) => {
+                let rope = Rope {
+                    theta: self.window_theta,
+                    scaling: RopeScaling::Unscaled,
+                    ..plain
+                };
+                (Some(window), rope)
+            }
+            (window, _) => (window, plain),
+        }
     }
 
     /// x + attention(x)
-    fn attention(&self, block: &str) -> Result<Residual> {
+    fn attention(&self, number: usize, block: &str) -> Result<Residual> {
         let name = format!("{block}.self_attn");
+        let (window, rope) = self.positions(number);
         let (width, queries) = (self.width, self.queries());
         let keys = self.kv_heads.saturating_mul(self.head_size);
         let project = |part: char, outputs: usize| {
@@ -154,22 +211,20 @@ impl LlamaConfig {
             project('v', keys),
         ];
         let qkv = format!("{name}.qkv");
-        let rope = Rope {
-            size: self.head_size,
-            theta: self.theta,
-            scaling: self.rope_scaling,
-            first: 0,
-        };
         let core = CausalAttention::new(format!("{name}.core"), queries, self.heads, self.dropout)?
             .grouped(self.kv_heads)?
-            .within(self.window)?;
+            .within(window)?;
         let output = self.linear(format!("{name}.o_proj"), [queries, width], self.output_bias);
         let inside = Sequential::new().then(self.norm(format!("{block}.input_layernorm")));
-        let inside = match self.qk_norm {
+        let inside = match self.qk_norm || self.gemma {
             true => inside.then(self.normalized_qkv(&name, qkv, projections, rope)),
             false => inside.then(RotaryQkv::new(qkv, projections, self.kv_heads, rope)),
         };
         let inside = inside.then(core).then(output);
+        let inside = match self.gemma {
+            true => inside.then(self.norm(format!("{block}.post_attention_layernorm"))),
+            false => inside,
+        };
         Ok(Residual::new(name, inside))
     }
 
@@ -183,7 +238,7 @@ impl LlamaConfig {
     ) -> Graph {
         let norm = |part: char, heads: usize| {
             let name = format!("{attention}.{part}_norm");
-            RmsNorm::new(name, self.head_size, self.rms_norm_eps).of_heads(heads)
+            self.norm_of(name, self.head_size).of_heads(heads)
         };
         let rotary = Rotary::new(format!("{name}.rotary"), self.kv_heads, rope);
         let mut graph = Graph::new(name, 1);
@@ -203,22 +258,30 @@ impl LlamaConfig {
         let map =
             |part: &str, sizes| self.linear(format!("{name}.{part}_proj"), sizes, self.mlp_bias);
         let (width, inner) = (self.width, self.inner);
-        let net = SwiGlu::new(
-            format!("{name}.swiglu"),
+        let net = Glu::new(
+            format!("{name}.glu"),
             map("gate", [width, inner]),
             map("up", [width, inner]),
             map("down", [inner, width]),
         );
-        let norm = self.norm(format!("{block}.post_attention_layernorm"));
-        Residual::new(name, Sequential::new().then(norm).then(net))
+        let norm = |place: &str| self.norm(format!("{block}.{place}_layernorm"));
+        let inside = Sequential::new();
+        let inside = match self.gemma {
+            true => inside
+                .then(norm("pre_feedforward"))
+                .then(net.with_gate(Gate::GeluTanh))
+                .then(norm("post_feedforward")),
+            false => inside.then(norm("post_attention")).then(net),
+        };
+        Residual::new(name, inside)
     }
 }
 
 /// The layers of a Llama, from token ids (batch, time) to logits (batch, time, vocab): the embedding, two
 /// halves for each block so that cuts can be fine, the last RMSNorm, the head.
 ///
-/// Names and shapes of the parameters and initial values are those of Hugging Face's `LlamaForCausalLM`; an
-/// untied head is `lm_head.weight` (vocab, width).
+/// Names and shapes of the parameters and initial values are those of Hugging Face's `LlamaForCausalLM` (of Gemma 3, of
+/// `Gemma3ForCausalLM`); an untied head is `lm_head.weight` (vocab, width).
 ///
 /// # Errors
 /// [`Error::Config`] for sizes of zero, more than 10,000 blocks, heads that their keys do not divide, heads of an odd
@@ -228,10 +291,14 @@ pub fn llama(config: &LlamaConfig) -> Result<Vec<Box<dyn Layer>>> {
     let (vocab, width) = (config.vocab, config.width);
     let embedding = Embedding::new("model.embed_tokens", vocab, width, STD);
     let mut layers = Sequential::new().then(embedding);
+    if config.gemma {
+        let factor = (width as f64).sqrt() as f32;
+        layers = layers.then(Scale::new("model.embed_scale", factor));
+    }
     for i in 0..config.blocks {
         let block = format!("model.layers.{i}");
         layers = layers
-            .then(config.attention(&block)?)
+            .then(config.attention(i, &block)?)
             .then(config.mlp(&block));
     }
     let head = Head::new("lm_head", width, vocab, STD);

@@ -59,6 +59,7 @@ fn frozen_parameters_cost_no_gradient() {
         "norm",
         "rms_norm",
         "rms_norm of heads",
+        "rms_norm around one",
         "half",
         "attention half",
         "normalized half",

@@ -1,11 +1,11 @@
 //! Layers of Llama's blocks.
 
 use gpipe_layers::layers::{
-    CausalAttention, Graph, Layout, Linear, Residual, RmsNorm, Rotary, RotaryQkv, Sequential,
-    SwiGlu,
+    CausalAttention, Glu, Graph, Layout, Linear, Residual, RmsNorm, Rotary, RotaryQkv, Scale,
+    Sequential,
 };
 use gpipe_layers::{Flow, Layer};
-use gpipe_tensor::ops::{Rope, RopeScaling};
+use gpipe_tensor::ops::{Gate, Rope, RopeScaling};
 
 use super::cases::{Case, EPS, Reference, Sizes};
 use super::reference as plain;
@@ -62,7 +62,7 @@ pub fn all(s: Sizes) -> Vec<Case> {
     let swiglu = move || {
         let map = |name, from, to| Linear::new(name, from, to, Layout::OutIn);
         let down = map("down", inner, w);
-        SwiGlu::new(
+        Glu::new(
             "swiglu",
             map("gate", w, inner).without_bias(),
             map("up", w, inner),
@@ -75,11 +75,17 @@ pub fn all(s: Sizes) -> Vec<Case> {
         let v = plain::linear(x, w, &p[4], &[], Layout::OutIn);
         self::packed([&q, &k, &v], time, [queries, keys], size)
     };
-    let gated = move |p: &[Vec<f64>], x: &[f64]| {
+    let geglu = move || {
+        let map = |name, from, to| Linear::new(name, from, to, Layout::OutIn);
+        let [gate, up] = ["gate", "up"].map(|name| map(name, w, inner));
+        Glu::new("geglu", gate.without_bias(), up, map("down", inner, w)).with_gate(Gate::GeluTanh)
+    };
+    let silu = |x: f64| x / (1.0 + (-x).exp());
+    let gated = move |p: &[Vec<f64>], x: &[f64], function: fn(f64) -> f64| {
         let gate = plain::linear(x, w, &p[0], &[], Layout::OutIn);
         let up = plain::linear(x, w, &p[1], &p[2], Layout::OutIn);
         let product = gate.iter().zip(&up);
-        let product: Vec<f64> = product.map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
+        let product: Vec<f64> = product.map(|(g, u)| function(*g) * u).collect();
         plain::linear(&product, inner, &p[3], &p[4], Layout::OutIn)
     };
     let half = |projected: Sequential| {
@@ -102,6 +108,24 @@ pub fn all(s: Sizes) -> Vec<Case> {
             Box::new(|p, x| rms_norm(x, &p[0])),
         ),
         case(
+            Box::new(RmsNorm::new("rms_norm around one", w, EPS).around_one()),
+            stream(),
+            Box::new(|p, x| {
+                let gain: Vec<f64> = p[0].iter().map(|gain| 1.0 + gain).collect();
+                rms_norm(x, &gain)
+            }),
+        ),
+        case(
+            Box::new(Scale::new("scale", -1.5)),
+            stream(),
+            Box::new(|_, x| x.iter().map(|x| -1.5 * x).collect()),
+        ),
+        case(
+            Box::new(geglu()),
+            stream(),
+            Box::new(move |p, x| gated(p, x, plain::gelu_tanh)),
+        ),
+        case(
             Box::new(norm_of_heads("rms_norm of heads", 2 * groups)),
             Flow::f32([s.batch, s.time, queries]),
             Box::new(|p, x| rms_norm(x, &p[0])),
@@ -112,7 +136,11 @@ pub fn all(s: Sizes) -> Vec<Case> {
             Flow::f32([s.batch, s.time, packed]),
             Box::new(move |_, x| see(x, 2)),
         ),
-        case(Box::new(swiglu()), stream(), Box::new(gated)),
+        case(
+            Box::new(swiglu()),
+            stream(),
+            Box::new(move |p, x| gated(p, x, silu)),
+        ),
         case(
             Box::new(Residual::new("attention half", half)),
             stream(),
@@ -139,7 +167,7 @@ pub fn all(s: Sizes) -> Vec<Case> {
         case(
             Box::new(Residual::new("gated half", other_half)),
             stream(),
-            Box::new(move |p, x| plain::add(x, &gated(&p[1..], &rms_norm(x, &p[0])))),
+            Box::new(move |p, x| plain::add(x, &gated(&p[1..], &rms_norm(x, &p[0]), silu))),
         ),
     ]
 }

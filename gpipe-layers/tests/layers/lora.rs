@@ -1,6 +1,6 @@
 //! Adapters of linear layers.
 
-use gpipe_layers::layers::{Dropout, GeluLinear, Layout, Linear, RotaryQkv, SwiGlu};
+use gpipe_layers::layers::{Dropout, GeluLinear, Glu, Layout, Linear, RotaryQkv};
 use gpipe_layers::{Flow, Gelu, Layer, LoraSettings, make};
 use gpipe_tensor::ops::{Rope, RopeScaling};
 use gpipe_tensor::{Shape, Tensor};
@@ -100,7 +100,7 @@ pub fn all(s: Sizes) -> Vec<Case> {
         let (up, down) = ([w, wide], [wide, w]);
         let [of_gate, of_up] = ["gate", "up"].map(|name| factors(name, w, RATE));
         let of_down = factors("down", wide, RATE);
-        let net = SwiGlu::new(
+        let net = Glu::new(
             name,
             map("gate", up, adapts[0]),
             map("up", up, adapts[1]),

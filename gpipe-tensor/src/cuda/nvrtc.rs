@@ -20,7 +20,7 @@ use super::image::is_whole;
 use super::occupancy::{GENERATIONS, Generation, dynamic_shared, fewest};
 
 /// Kernels whose threads access 16 bytes by one instruction.
-const PACKED: [&str; 19] = [
+const PACKED: [&str; 21] = [
     "add",
     "accumulate",
     "repeat",
@@ -40,6 +40,8 @@ const PACKED: [&str; 19] = [
     "gelu_erf_with_grad",
     "swiglu",
     "swiglu_with_grad",
+    "geglu",
+    "geglu_with_grad",
 ];
 
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];

@@ -34,6 +34,7 @@ const TEXTS: &[(&str, &str)] = &[
         include_str!("../ops/pool2d/kernel.cu"),
     ),
     ("ops/gelu/kernel.cu", include_str!("../ops/gelu/kernel.cu")),
+    ("ops/glu/kernel.cu", include_str!("../ops/glu/kernel.cu")),
     ("ops/sum/kernel.cu", include_str!("../ops/sum/kernel.cu")),
     (
         "ops/channel_norm/kernel.cu",
@@ -67,10 +68,6 @@ const TEXTS: &[(&str, &str)] = &[
     (
         "ops/sinusoid/kernel.cu",
         include_str!("../ops/sinusoid/kernel.cu"),
-    ),
-    (
-        "ops/swiglu/kernel.cu",
-        include_str!("../ops/swiglu/kernel.cu"),
     ),
     (
         "ops/embedding/kernel.cu",

@@ -16,6 +16,7 @@ pub(crate) const KERNELS: &[&[&Entry]] = &[
     super::dropout::kernels::KERNELS,
     super::embedding::kernels::KERNELS,
     super::gelu::kernels::KERNELS,
+    super::glu::kernels::KERNELS,
     super::key_value_cache::kernels::KERNELS,
     super::layer_norm::kernels::KERNELS,
     super::pad2d::kernels::KERNELS,
@@ -31,5 +32,4 @@ pub(crate) const KERNELS: &[&[&Entry]] = &[
     super::softmax::kernels::KERNELS,
     super::squared_error::kernels::KERNELS,
     super::sum::kernels::KERNELS,
-    super::swiglu::kernels::KERNELS,
 ];

@@ -17,6 +17,7 @@ mod deferred_scalar;
 pub(crate) mod dropout;
 pub(crate) mod embedding;
 pub(crate) mod gelu;
+pub(crate) mod glu;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 pub(crate) mod key_value_cache;
@@ -38,7 +39,6 @@ pub(crate) mod sinusoid;
 pub(crate) mod softmax;
 pub(crate) mod squared_error;
 pub(crate) mod sum;
-pub(crate) mod swiglu;
 pub(crate) mod window;
 
 pub use adamw::{AdamW, AdamWBatch, AdamWUpdate, adamw};
@@ -61,6 +61,7 @@ pub use deferred_scalar::DeferredScalar;
 pub use dropout::{Dropout, dropout, dropout_channels};
 pub use embedding::{embedding, embedding_grad};
 pub use gelu::{Gelu, gelu, gelu_grad, gelu_with_grad};
+pub use glu::{Gate, glu, glu_with_grad};
 pub use key_value_cache::{CacheSpan, KeyValueCache};
 pub use layer_norm::{layer_norm, layer_norm_grad};
 pub use matmul::{
@@ -70,7 +71,7 @@ pub use matmul::{
 pub use pad2d::{check_pad2d, pad2d};
 pub use pool2d::{avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad};
 pub use relu::{leaky_relu, leaky_relu_grad, relu, relu_grad};
-pub use rms_norm::{rms_norm, rms_norm_grad};
+pub use rms_norm::{Gain, rms_norm, rms_norm_grad};
 pub use rmsprop::{RmsProp, RmsPropUpdate, rmsprop};
 pub use rope::{Rope, RopeScaling, rope, rope_grad};
 pub use scale::{Zeros, scale, scale_assign};
@@ -85,5 +86,4 @@ pub use sum::{
     all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate, sum_rows_accumulate_in,
     sums_of_squares,
 };
-pub use swiglu::{swiglu, swiglu_with_grad};
 pub use window::Window;

@@ -36,7 +36,7 @@ pub struct Model {
 pub enum Family {
     /// A GPT: continues text.
     Gpt(GptKeys),
-    /// A Llama, a Qwen2, a Qwen3 or a Mistral: continues text.
+    /// A Llama, a Qwen2, a Qwen3, a Mistral or a Gemma 3: continues text.
     Llama(LlamaKeys),
     /// A multi-layer perceptron: classifies images.
     Mlp(MlpKeys),
@@ -110,6 +110,12 @@ pub struct LlamaKeys {
     pub mlp_bias: bool,
     /// Positions that a position sees, its own included, as in Mistral; 0 for all before it.
     pub window: Count,
+    /// Of as many blocks in a row, the last one has no window; 0 if every block has it.
+    pub full_every: Count,
+    /// Base of the rotary positions of blocks with a window beside blocks without one.
+    pub window_theta: Amount,
+    /// Whether the model is Gemma 3.
+    pub gemma: bool,
     /// Dropout probability of attention.
     pub dropout: Fraction,
 }
@@ -237,6 +243,9 @@ impl Model {
                 output_bias: keys.output_bias,
                 mlp_bias: keys.mlp_bias,
                 window: Some(keys.window.get()).filter(|&window| window > 0),
+                full_every: Some(keys.full_every.get()).filter(|&every| every > 0),
+                window_theta: keys.window_theta.get(),
+                gemma: keys.gemma,
                 dropout: keys.dropout.get() as f32,
             }),
             Family::Mlp(keys) => ModelConfig::Mlp(MlpConfig {

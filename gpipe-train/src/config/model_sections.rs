@@ -85,6 +85,9 @@ pub fn llama(name: &str, config: &LlamaConfig) -> Table {
         output_bias,
         mlp_bias,
         window,
+        full_every,
+        window_theta,
+        gemma,
         dropout,
     } = *config;
     let model = [
@@ -106,6 +109,9 @@ pub fn llama(name: &str, config: &LlamaConfig) -> Table {
         ("output_bias", output_bias.into()),
         ("mlp_bias", mlp_bias.into()),
         ("window", size(window.unwrap_or(0))),
+        ("full_every", size(full_every.unwrap_or(0))),
+        ("window_theta", window_theta.into()),
+        ("gemma", gemma.into()),
         ("dropout", digits(dropout)),
     ];
     section("model", model)

@@ -11,8 +11,8 @@ use super::numbers::number;
 use super::trial::Trial;
 
 /// The models, each with a part of its own: an output matrix of its own, slower turns, biases of the queries, norms of their
-/// heads, a window.
-const MODELS: [&str; 5] = ["llama", "llama3", "qwen2", "qwen3", "mistral"];
+/// heads, a window, and much else.
+const MODELS: [&str; 6] = ["llama", "llama3", "qwen2", "qwen3", "mistral", "gemma3"];
 /// What transformers 5.23 says of the text of [`TEXT`] with the GGUF file's weights.
 const SMOLLM2_LOSS: f64 = 2.141_32;
 /// How far the loss may be.

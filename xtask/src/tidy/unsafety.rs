@@ -196,6 +196,7 @@ const LAUNCHES: &[&str] = &[
     "dropout",
     "embedding",
     "gelu",
+    "glu",
     "key_value_cache",
     "layer_norm",
     "matmul",
@@ -212,7 +213,6 @@ const LAUNCHES: &[&str] = &[
     "softmax",
     "squared_error",
     "sum",
-    "swiglu",
 ];
 
 /// Whether a module may hold unsafe code.

@@ -4,21 +4,21 @@ use super::memory::{Memory, as_good, near, random, rounded, same};
 use super::reference::{SINGLE, floats, sums_of, tensor};
 use super::{EDGES, Gpu, Outcome};
 use crate::cuda::entry::Pointer;
-use crate::ops::{self, RopeScaling};
+use crate::ops::{self, Gain, Gate, RopeScaling};
 use crate::{DType, Tensor};
 
 pub(super) fn rms_norm(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     for width in EDGES.into_iter().skip(1).chain([1024, 1025]) {
         for rows in [1, 9, 33, 70] {
-            rms_norm_of(gpu, stored, rows, width)?;
+            rms_norm_of(gpu, stored, [rows, width], 0.0)?;
         }
     }
-    rms_norm_of(gpu, stored, 257, 33)?;
-    rms_norm_of(gpu, stored, 511, 8)?;
+    rms_norm_of(gpu, stored, [257, 33], 1.0)?;
+    rms_norm_of(gpu, stored, [511, 8], 0.0)?;
     Ok(())
 }
 
-fn rms_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outcome {
+fn rms_norm_of(gpu: &Gpu<'_>, stored: DType, [rows, width]: [usize; 2], base: f32) -> Outcome {
     use ops::rms_norm::kernels::{self, Gradient};
     use ops::sum::kernels::Spans;
     let (eps, n) = (1e-5, rows * width);
@@ -26,7 +26,11 @@ fn rms_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outco
     let gain = random(stored, width, 3);
     let [tx, tdy] = [&x, &dy].map(|values| tensor([rows, width], values));
     let tgain = tensor([width], &gain);
-    let (y, inverse) = ops::rms_norm(&tx, &tgain, eps).expect("operands fit");
+    let whole = Gain {
+        values: &tgain,
+        base,
+    };
+    let (y, inverse) = ops::rms_norm(&tx, whole, eps).expect("operands fit");
     let [mx, mdy, mgain] = [&x, &dy, &gain].map(|values| Memory::floats(stored, values));
     let [my, mdx] = [0; 2].map(|_| Memory::room(stored, n));
     let minverse = Memory::room(SINGLE, rows);
@@ -36,7 +40,7 @@ fn rms_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outco
         my.at(),
         minverse.at(),
         [rows, width],
-        eps,
+        [base, eps],
     );
     gpu.run([launch], [&mx, &mgain, &my, &minverse])?;
     near("rms_norm", stored, &my, floats(&y), 4e-6)?;
@@ -47,7 +51,7 @@ fn rms_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outco
     }
     // The gradients from the very factors that the kernel reads.
     let inverse = tensor([rows], &minverse.values(SINGLE));
-    let (dx, dgain) = ops::rms_norm_grad(&tx, &inverse, &tgain, &tdy, None).expect("operands fit");
+    let (dx, dgain) = ops::rms_norm_grad(&tx, &inverse, whole, &tdy, None).expect("operands fit");
     let partials = Memory::room(SINGLE, Spans::new(stored, rows, width).count() * width);
     let mdgain = Memory::floats(SINGLE, &vec![7.0; width]);
     let around = random(stored, n, 4);
@@ -57,6 +61,7 @@ fn rms_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outco
             x: mx.at(),
             inverse: minverse.at(),
             gain: mgain.at(),
+            base,
             dy: mdy.at(),
             onto,
             dx: mdx.at(),
@@ -157,8 +162,15 @@ fn rope_of(
     Ok(())
 }
 
-pub(super) fn swiglu(gpu: &Gpu<'_>, stored: DType) -> Outcome {
-    use ops::swiglu::kernels;
+pub(super) fn glu(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for function in [Gate::Silu, Gate::GeluTanh] {
+        glu_of(gpu, stored, function)?;
+    }
+    Ok(())
+}
+
+fn glu_of(gpu: &Gpu<'_>, stored: DType, function: Gate) -> Outcome {
+    use ops::glu::kernels;
     for n in EDGES.into_iter().chain([3000]) {
         let mut gate = random(stored, n, 1);
         gate.iter_mut()
@@ -172,16 +184,16 @@ pub(super) fn swiglu(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let memories = [&gate, &up, &dy].map(|values| Memory::floats(stored, values));
         let y = Memory::room(stored, n);
         let [mgate, mup, mdy] = &memories;
-        let launch = kernels::forward(stored, mgate.at(), mup.at(), y.at(), n);
+        let launch = kernels::forward(function, stored, mgate.at(), mup.at(), y.at(), n);
         gpu.run([launch], [mgate, mup, &y])?;
-        let wanted = ops::swiglu(&host[0], &host[1]).expect("operands fit");
-        as_good("swiglu", stored, &y, floats(&wanted))?;
-        let launch = kernels::backward(stored, mgate.at(), mup.at(), mdy.at(), n);
+        let wanted = ops::glu(function, &host[0], &host[1]).expect("operands fit");
+        as_good("glu", stored, &y, floats(&wanted))?;
+        let launch = kernels::backward(function, stored, mgate.at(), mup.at(), mdy.at(), n);
         gpu.run([launch], [mgate, mup, mdy])?;
         let [hgate, hup, hdy] = &mut host;
-        ops::swiglu_with_grad(hgate, hup, hdy).expect("operands fit");
+        ops::glu_with_grad(function, hgate, hup, hdy).expect("operands fit");
         for (memory, wanted) in memories.iter().zip(&host) {
-            as_good("swiglu_with_grad", stored, memory, floats(wanted))?;
+            as_good("glu_with_grad", stored, memory, floats(wanted))?;
         }
     }
     Ok(())

@@ -161,14 +161,15 @@ pub(super) fn same(what: &str, stored: DType, got: &Memory, wanted: &[f32]) -> O
 }
 
 /// [`same`] in single precision. In bf16, where kernels take the device's own exponentials, a result may be the neighbour of
-/// the one that is wanted.
+/// the one that is wanted, or tiny where an exponential was too small for one of the two.
 pub(super) fn as_good(what: &str, stored: DType, got: &Memory, wanted: &[f32]) -> Outcome {
     if stored != DType::BF16 {
         return same(what, stored, got, wanted);
     }
     compare(what, &got.values(stored), wanted, |got, wanted| {
         let wanted = rounded(stored, wanted);
-        let is_next = (got - wanted).abs() <= 2f32.powi(-7) * wanted.abs() + f32::MIN_POSITIVE;
+        let is_next =
+            (got - wanted).abs() <= 2f32.powi(-7) * wanted.abs() + 32.0 * f32::MIN_POSITIVE;
         got.to_bits() == wanted.to_bits() || got.is_nan() && wanted.is_nan() || is_next
     })
 }

@@ -96,7 +96,7 @@ const CHECKS: [(&str, Check); 29] = [
     ("layer_norm", rows::layer_norm),
     ("rms_norm", llama::rms_norm),
     ("rope", llama::rope),
-    ("swiglu", llama::swiglu),
+    ("glu", llama::glu),
     ("cross_entropy", rows::cross_entropy),
     ("embedding", rows::embedding),
     ("attention/kernel", attention::plain),

@@ -64,8 +64,9 @@ fn both_of_erf_form(x: f32) -> (f32, f32) {
     (x * cumulative, (x * DENSITY).mul_add(bell, cumulative))
 }
 
+/// The function and its derivative.
 #[inline(always)]
-fn both_of_tanh_form(x: f32) -> (f32, f32) {
+pub(in crate::ops) fn both_of_tanh_form(x: f32) -> (f32, f32) {
     let sigmoid = Sigmoid::at(x);
     (x * sigmoid.value, x.mul_add(sigmoid.slope, sigmoid.value))
 }

@@ -7,6 +7,7 @@ mod form;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 
+pub(super) use cpu::both_of_tanh_form;
 pub use form::Gelu;
 
 use super::check::check_same_shape;

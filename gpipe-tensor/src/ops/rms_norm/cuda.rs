@@ -10,7 +10,7 @@ use crate::{DType, Result, Tensor};
 pub(super) fn forward(
     gpu: &Gpu,
     [x, gain]: [&Tensor; 2],
-    eps: f32,
+    [base, eps]: [f32; 2],
     y: &mut Tensor,
     inverse: &mut Tensor,
 ) -> Result<()> {
@@ -32,7 +32,7 @@ pub(super) fn forward(
             y,
             inverse,
             [rows, width],
-            eps,
+            [base, eps],
         ))
     }
 }
@@ -41,6 +41,7 @@ pub(super) fn forward(
 pub(super) fn backward(
     gpu: &Gpu,
     [x, inverse, gain, dy]: [&Tensor; 4],
+    base: f32,
     onto: Option<&Tensor>,
     dx: &mut Tensor,
     dgain: &mut Tensor,
@@ -63,6 +64,7 @@ pub(super) fn backward(
         x: x.at,
         inverse: inverse.at,
         gain: gain.at,
+        base,
         dy: dy.at,
         onto: onto.as_ref().map_or(Pointer::NULL, |onto| onto.at),
         dx,

@@ -1,9 +1,9 @@
 // Root mean square normalization: one warp per row.
 
-/// y = x·r·gain; writes r of each row to `inverse`.
+/// y = x·r·(gain + base); writes r of each row to `inverse`.
 template <class T>
 __device__ void rms_norm(const T* x, const T* gain, T* y, float* inverse, u64 rows, u64 width,
-                         float eps) {
+                         float base, float eps) {
     u64 row = (u64)blockIdx.x * warps() + warp();
     if (row >= rows) return;
     RowPacks<T> packs{row * width, width, aligned_rows<T>(width, x, gain, y), lane(), WARP};
@@ -17,7 +17,7 @@ __device__ void rms_norm(const T* x, const T* gain, T* y, float* inverse, u64 ro
     packs.each([&](Pack<T> pack, Pack<T> columns) {
         auto values = pack.read(x), gains = columns.read(gain);
 #pragma unroll
-        for (u32 e = 0; e < Pack<T>::N; e++) values.at[e] = values.at[e] * factor * gains.at[e];
+        for (u32 e = 0; e < Pack<T>::N; e++) values.at[e] = values.at[e] * factor * (gains.at[e] + base);
         pack.write(y, values);
     });
     if (lane() == 0) inverse[row] = factor;
@@ -26,7 +26,7 @@ __device__ void rms_norm(const T* x, const T* gain, T* y, float* inverse, u64 ro
 /// dx from x, the `inverse` of `rms_norm`, and dy, plus `onto` unless that is null.
 template <class T>
 __device__ void rms_norm_grad(const T* x, const float* inverse, const T* gain, const T* dy,
-                              const T* onto, T* dx, u64 rows, u64 width) {
+                              const T* onto, T* dx, u64 rows, u64 width, float base) {
     u64 row = (u64)blockIdx.x * warps() + warp();
     if (row >= rows) return;
     float factor = inverse[row];
@@ -36,7 +36,7 @@ __device__ void rms_norm_grad(const T* x, const float* inverse, const T* gain, c
         auto values = pack.read(x), of_y = pack.read(dy), gains = columns.read(gain);
 #pragma unroll
         for (u32 e = 0; e < Pack<T>::N; e++) {
-            products = fmaf(of_y.at[e] * gains.at[e], values.at[e], products);
+            products = fmaf(of_y.at[e] * (gains.at[e] + base), values.at[e], products);
         }
     });
     float product = over_warp<Plus>(products) * factor / (float)width;
@@ -44,7 +44,7 @@ __device__ void rms_norm_grad(const T* x, const float* inverse, const T* gain, c
         auto values = pack.read(x), of_y = pack.read(dy), gains = columns.read(gain);
 #pragma unroll
         for (u32 e = 0; e < Pack<T>::N; e++) {
-            float slope = of_y.at[e] * gains.at[e];
+            float slope = of_y.at[e] * (gains.at[e] + base);
             values.at[e] = factor * fmaf(values.at[e] * factor, -product, slope);
         }
         pack.write_onto(dx, values, onto);

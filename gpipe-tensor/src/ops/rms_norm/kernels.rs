@@ -5,9 +5,12 @@ use crate::cuda::entry::{Launch, Pointer, entries};
 use crate::ops::sum::kernels::{Before, Spans, add_spans, over_spans};
 
 entries! {
-    rms_norm<T>(x: In, gain: In, y: Out, inverse: OutF32, rows: U64, width: U64, eps: F32);
+    rms_norm<T>(
+        x: In, gain: In, y: Out, inverse: OutF32, rows: U64, width: U64, base: F32, eps: F32,
+    );
     rms_norm_grad<T>(
         x: In, inverse: InF32, gain: In, dy: In, onto: In, dx: Out, rows: U64, width: U64,
+        base: F32,
     );
     rms_norm_gain_grad<T> 4(
         x: In, inverse: InF32, dy: In, partials: OutF32, rows: U64, width: U64, run: U64,
@@ -21,10 +24,10 @@ pub(crate) fn forward(
     y: Pointer,
     inverse: Pointer,
     [rows, width]: [usize; 2],
-    eps: f32,
+    [base, eps]: [f32; 2],
 ) -> Launch {
     let sizes = (rows as u64, width as u64);
-    rms_norm::call(stored, x, gain, y, inverse, sizes.0, sizes.1, eps).a_warp_each(rows)
+    rms_norm::call(stored, x, gain, y, inverse, sizes.0, sizes.1, base, eps).a_warp_each(rows)
 }
 
 /// What the gradient reads, and where it goes; `onto` may be null, `partials` has a row for each span of rows.
@@ -33,6 +36,8 @@ pub(crate) struct Gradient {
     pub x: Pointer,
     pub inverse: Pointer,
     pub gain: Pointer,
+    /// Added to the gain.
+    pub base: f32,
     pub dy: Pointer,
     pub onto: Pointer,
     pub dx: Pointer,
@@ -46,7 +51,7 @@ pub(crate) fn backward(stored: DType, at: Gradient, rows: usize, width: usize) -
     let spans = Spans::new(stored, rows, width);
     let sizes = (rows as u64, width as u64);
     let dx = rms_norm_grad::call(
-        stored, at.x, at.inverse, at.gain, at.dy, at.onto, at.dx, sizes.0, sizes.1,
+        stored, at.x, at.inverse, at.gain, at.dy, at.onto, at.dx, sizes.0, sizes.1, at.base,
     );
     let sums = rms_norm_gain_grad::call(
         stored,

@@ -14,13 +14,29 @@ use crate::{Error, Result, Tensor};
 /// Rows whose gradients of the gain are summed before their sum joins the total.
 const BLOCK: usize = 32;
 
+/// The factors of the elements of a normalized row.
+#[derive(Clone, Copy, Debug)]
+pub struct Gain<'a> {
+    /// (d)
+    pub values: &'a Tensor,
+    /// Added to each of the values: 1 for those that are stored as their differences from 1, else 0.
+    pub base: f32,
+}
+
+impl<'a> From<&'a Tensor> for Gain<'a> {
+    fn from(values: &'a Tensor) -> Self {
+        Self { values, base: 0.0 }
+    }
+}
+
 /// y = x·r · gain for each row of d elements, where 1/r² is the mean of the row's squares plus `eps`;
 /// and r of each row (rows), of single precision, for the gradient.
 ///
 /// # Errors
 /// [`Error::Shape`] unless the gain has d elements; errors of allocation.
-pub fn rms_norm(x: &Tensor, gain: &Tensor, eps: f32) -> Result<(Tensor, Tensor)> {
+pub fn rms_norm<'a>(x: &Tensor, gain: impl Into<Gain<'a>>, eps: f32) -> Result<(Tensor, Tensor)> {
     let (rows, width) = x.shape().matrix()?;
+    let Gain { values: gain, base } = gain.into();
     check_gain("rms_norm", gain, width)?;
     let mut y = x.empty_like(x.shape().clone())?;
     if x.elements() == 0 {
@@ -29,7 +45,7 @@ pub fn rms_norm(x: &Tensor, gain: &Tensor, eps: f32) -> Result<(Tensor, Tensor)>
     let mut inverse = Tensor::empty(x.device(), [rows])?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
-        cuda::forward(gpu, [x, gain], eps, &mut y, &mut inverse)?;
+        cuda::forward(gpu, [x, gain], [base, eps], &mut y, &mut inverse)?;
         return Ok((y, inverse));
     }
     let gain = gain.f32s()?;
@@ -38,7 +54,7 @@ pub fn rms_norm(x: &Tensor, gain: &Tensor, eps: f32) -> Result<(Tensor, Tensor)>
     let out = out.zip(inverse.f32s_mut()?.chunks_mut(rows));
     let chunks = x.f32s()?.chunks(rows * width).zip(out);
     for_each(x.device(), chunks, |(x, (y, inverse))| {
-        cpu::forward(x, gain, eps, y, inverse);
+        cpu::forward(x, (gain, base), eps, y, inverse);
     });
     Ok((y, inverse))
 }
@@ -52,15 +68,16 @@ pub fn rms_norm(x: &Tensor, gain: &Tensor, eps: f32) -> Result<(Tensor, Tensor)>
 ///
 /// # Errors
 /// [`Error::Shape`] if the operands are not those of [`rms_norm`]; errors of allocation.
-pub fn rms_norm_grad(
+pub fn rms_norm_grad<'a>(
     x: &Tensor,
     inverse: &Tensor,
-    gain: &Tensor,
+    gain: impl Into<Gain<'a>>,
     dy: &Tensor,
     onto: Option<&Tensor>,
 ) -> Result<(Tensor, Tensor)> {
     const OP: &str = "rms_norm_grad";
     let (rows, width) = x.shape().matrix()?;
+    let Gain { values: gain, base } = gain.into();
     check_gain(OP, gain, width)?;
     check_same_shape(OP, x, dy)?;
     if let Some(onto) = onto {
@@ -74,7 +91,7 @@ pub fn rms_norm_grad(
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu().filter(|_| x.elements() > 0) {
         let mut dgain = Tensor::empty(x.device(), [width])?;
-        cuda::backward(gpu, [x, inverse, gain, dy], onto, &mut dx, &mut dgain)?;
+        cuda::backward(gpu, [x, inverse, gain, dy], base, onto, &mut dx, &mut dgain)?;
         return Ok((dx, dgain));
     }
     let mut dgain = Tensor::zeros(x.device(), [width])?;
@@ -97,7 +114,7 @@ pub fn rms_norm_grad(
         operands.zip(out).enumerate(),
         |(block, (((x, dy), inverse), (dx, sums)))| {
             let onto = onto.map(|onto| &onto[block * BLOCK * width..][..dx.len()]);
-            cpu::backward(x, inverse, gain, dy, onto, dx, sums);
+            cpu::backward(x, inverse, (gain, base), dy, onto, dx, sums);
         },
     );
     let total = dgain.f32s_mut()?;
@@ -162,6 +179,30 @@ mod tests {
             let wanted = numeric_gradient(&gains, |gain| inner(plain(&xs, gain)));
             assert_close(&dgain, &wanted, 5e-6);
         }
+    }
+
+    #[test]
+    fn a_base_is_added_to_the_gain() {
+        let device = device();
+        let [x, dy] = [1, 4].map(|seed| random(&device, [5, 33], seed));
+        let stored = random(&device, [33], 2);
+        let whole: Vec<f32> = stored
+            .f32s()
+            .unwrap()
+            .iter()
+            .map(|gain| gain + 1.0)
+            .collect();
+        let whole = Tensor::from_f32(&device, [33], whole).unwrap();
+        let gain = Gain {
+            values: &stored,
+            base: 1.0,
+        };
+        let (y, inverse) = rms_norm(&x, gain, EPS).unwrap();
+        assert_eq!(bits(&y), bits(&rms_norm(&x, &whole, EPS).unwrap().0));
+        let got = rms_norm_grad(&x, &inverse, gain, &dy, None).unwrap();
+        let wanted = rms_norm_grad(&x, &inverse, &whole, &dy, None).unwrap();
+        assert_eq!(bits(&got.0), bits(&wanted.0));
+        assert_eq!(bits(&got.1), bits(&wanted.1));
     }
 
     #[test]

@@ -188,16 +188,18 @@ fn llama(b: &mut Bench) -> Result<()> {
         b.keep_sum(&sum, [&dx, &y])?;
         b.keep(&dx)?;
         b.keep(&dgain)?;
-        b.keep(&ops::swiglu(&x, &dy)?)?;
-        let mut parts = [
-            b.own([33, width])?,
-            b.own([33, width])?,
-            b.own([33, width])?,
-        ];
-        let [gate, up, dy] = &mut parts;
-        ops::swiglu_with_grad(gate, up, dy)?;
-        for part in &parts {
-            b.keep(part)?;
+        for function in [ops::Gate::Silu, ops::Gate::GeluTanh] {
+            b.keep(&ops::glu(function, &x, &dy)?)?;
+            let mut parts = [
+                b.own([33, width])?,
+                b.own([33, width])?,
+                b.own([33, width])?,
+            ];
+            let [gate, up, dy] = &mut parts;
+            ops::glu_with_grad(function, gate, up, dy)?;
+            for part in &parts {
+                b.keep(part)?;
+            }
         }
     }
     for (len, queries, groups, window, size) in [

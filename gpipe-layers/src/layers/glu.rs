@@ -1,5 +1,6 @@
-//! The gated feed-forward net of Llama (arXiv:2002.05202).
+//! The gated feed-forward nets of Llama and Gemma (arXiv:2002.05202).
 
+use gpipe_tensor::ops::Gate;
 use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
@@ -10,25 +11,33 @@ use crate::{
     TensorSet,
 };
 
-/// down(silu(gate·x) ⊙ up·x) of three linear maps. The product of gate and up is not kept: it is computed
+/// down(f(gate·x) ⊙ up·x) of three linear maps, with f = SiLU (SwiGLU) or another [`Gate`]. The product of gate and up is not kept: it is computed
 /// again where its slopes are computed, which takes the same exponential, over the tensors that are there.
 #[derive(Debug)]
-pub struct SwiGlu {
+pub struct Glu {
     name: String,
+    function: Gate,
     gate: Linear,
     up: Linear,
     down: Linear,
 }
 
-impl SwiGlu {
+impl Glu {
     /// A net of these maps: `gate` and `up` to the inner width, `down` from it.
     pub fn new(name: impl Into<String>, gate: Linear, up: Linear, down: Linear) -> Self {
         Self {
             name: name.into(),
+            function: Gate::Silu,
             gate,
             up,
             down,
         }
+    }
+
+    /// The same with this function of the gate.
+    #[must_use]
+    pub fn with_gate(self, function: Gate) -> Self {
+        Self { function, ..self }
     }
 
     /// The state of the forward pass but for that of `down`.
@@ -47,7 +56,7 @@ impl SwiGlu {
         let [gate, up] = &saved.tensors[..] else {
             return Err(foreign(&self.name, 2, saved.tensors.len()));
         };
-        ops::swiglu(gate, up).map_err(Error::within(&self.name))
+        ops::glu(self.function, gate, up).map_err(Error::within(&self.name))
     }
 
     fn saved(&self, saved: Saved) -> Result<([Saved; 3], [Tensor; 2])> {
@@ -70,7 +79,8 @@ impl SwiGlu {
         let (dx, mut pending) = self.down.input_grad(of_down, dy)?;
         let mut dy = single(&self.name, dx)?;
         pending.tensors.remove(0);
-        ops::swiglu_with_grad(&mut gate, &mut up, &mut dy).map_err(Error::within(&self.name))?;
+        ops::glu_with_grad(self.function, &mut gate, &mut up, &mut dy)
+            .map_err(Error::within(&self.name))?;
         pending.tensors.insert(0, dy);
         Ok((pending, [gate, up]))
     }
@@ -82,7 +92,7 @@ fn without_product(mut of_down: Saved) -> Saved {
     of_down
 }
 
-impl Layer for SwiGlu {
+impl Layer for Glu {
     fn name(&self) -> &str {
         &self.name
     }
