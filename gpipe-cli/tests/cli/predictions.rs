@@ -121,6 +121,38 @@ fn classes_are_those_that_an_evaluation_counts() {
     );
 }
 
+/// Such a folder does not say what its model was trained on; a small network of shades of grey may have learned digits.
+#[test]
+fn a_model_without_its_run_sees_pictures_as_the_run_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    train_classes(here);
+    let model = here.join("run/checkpoints/step-00000003/model");
+    fs::create_dir(here.join("alone")).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(model.join(file), here.join("alone").join(file)).unwrap();
+    }
+    let predict = |model: &str, flags: &str| {
+        let line = format!("predict {model} pictures --top 2 --json{flags}");
+        objects(&gpipe(here, &words(&line)))
+    };
+    let size = " --set data.image_size=16";
+    assert_eq!(predict("alone", size), predict("run", ""));
+    let refused = gpipe(here, &words("eval alone --data digits"));
+    assert_eq!(refused.status.code(), Some(2));
+    let told = "is of images of 3 channels and 2 classes, and digits are of 1 channel and 10 classes: name a folder with";
+    assert!(stderr(&refused).contains(told), "{}", stderr(&refused));
+    // The names are the model's, whatever it is evaluated on.
+    let evaluated = objects(&gpipe(
+        here,
+        &words(&format!("eval alone --data synthetic --json{size}")),
+    ));
+    for class in evaluated[0]["classes"].as_array().unwrap() {
+        let number = class["class"].as_u64().unwrap() as usize;
+        assert_eq!(class["name"], ["blue", "red"][number]);
+    }
+}
+
 #[test]
 fn masks_are_files_as_large_as_their_pictures() {
     let folder = tempfile::tempdir().unwrap();

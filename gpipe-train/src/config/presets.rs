@@ -1,6 +1,6 @@
 //! Named models, each with the defaults of its training run.
 
-use gpipe_data::{DIGITS, SYNTHETIC};
+use gpipe_data::{CLASSES, DIGITS, SYNTHETIC};
 use gpipe_layers::Decay;
 use gpipe_layers::models::{self, ImageConfig, LlamaConfig, ModelConfig, Network, Preset};
 use toml::{Table, toml};
@@ -189,6 +189,13 @@ pub fn of_folder(name: &str, described: &ModelConfig) -> Option<Table> {
         ModelConfig::Image(config) => {
             let mut defaults = of_network(name, &config.network);
             overlay(&mut defaults, image(name, config));
+            if (config.channels, config.classes) != (1, CLASSES) {
+                // It has learned no digits: its pictures are not read as ink.
+                overlay(
+                    &mut defaults,
+                    section("data", [("source", SYNTHETIC.into())]),
+                );
+            }
             Some(defaults)
         }
         ModelConfig::Seq2Seq(config) => {

@@ -2,7 +2,8 @@
 
 mod pipeline;
 
-use gpipe_data::{AUTO, CICERO, DIGITS, SYNTHETIC};
+use gpipe_data::{AUTO, CICERO, CLASSES, DIGITS, SYNTHETIC};
+use gpipe_report::numbers::counted;
 
 use super::loss_target::LossTarget;
 use super::model::Family;
@@ -157,6 +158,19 @@ fn check_source(config: &TrainConfig, keeps_model: bool) -> Result<()> {
                 false => ", or `model.name = convnet` for other images",
             }
         ),
+        Family::Image(keys)
+            if keeps_model
+                && source == DIGITS
+                && (keys.channels.get(), keys.classes.get()) != (1, CLASSES) =>
+        {
+            format!(
+                "the model {} is of images of {} and {}, and {DIGITS} are of 1 channel and {CLASSES} classes: name a folder with a \
+                 folder of images for each class",
+                model.name,
+                counted(keys.channels.get() as u64, "channel"),
+                counted(keys.classes.get() as u64, "class")
+            )
+        }
         Family::Image(_) if source != CICERO => return Ok(()),
         Family::Image(_) => format!(
             "the model {} reads images, not the text {source}: use a folder with a folder of images for each class, \
