@@ -381,10 +381,10 @@ pub enum ChatFault {
         /// The line.
         line: usize,
     },
-    /// A template that writes earlier messages in another way once others follow.
+    /// A template that writes earlier messages in another way once others follow, or refuses them without those.
     #[error(
-        "line {line} cannot be cut into answers, as the chat template changes what is before them: mark them in \
-         the template with {{% generation %}} and {{% endgeneration %}}"
+        "line {line} cannot be cut into answers, as the chat template changes what is before them, or refuses it alone: \
+         mark them in the template with {{% generation %}} and {{% endgeneration %}}"
     )]
     NoPrefix {
         /// The line.

@@ -12,7 +12,7 @@ pub enum ChatError {
     Integer(String),
     /// The template fails on the conversation, or refuses it.
     Refused(String),
-    /// Earlier text changes as messages follow.
+    /// Earlier text changes as messages follow, or is refused without those.
     NoPrefix,
     /// The tokenizer cannot say it.
     Text(String),

@@ -100,7 +100,8 @@ impl ChatTemplate {
     ///
     /// Answers are what the template encloses in `{% generation %}`. Where it has none, the answer of a message of the
     /// role `assistant` is the text that the message adds to that of the messages before it, with the prompt for an
-    /// answer. Where the template writes that in another way once others follow, the answer is what it writes then.
+    /// answer. Where the template writes that in another way once others follow, the answer is what it writes then, and begins
+    /// behind the turn before it and that prompt.
     pub fn render(&self, line: &str) -> Result<Chat, ChatError> {
         self.render_within(line, PATIENCE)
     }
@@ -142,28 +143,41 @@ impl ChatTemplate {
             })
             .map_err(ChatError::Refused)
         };
-        let all = run(&messages, false)?;
+        let text = run(&messages, false)?;
         if self.marks {
-            return Ok(unmarked(&all));
+            return Ok(unmarked(&text));
         }
-        let mut chat = Chat {
-            text: all,
-            answers: Vec::new(),
-        };
+        let mut found = Vec::new();
+        // What is before an answer may be none that the template takes, where it takes the whole.
+        let part =
+            |messages: &[Value], prompts| run(messages, prompts).map_err(|_| ChatError::NoPrefix);
+        let turn = |i| end_of_turn(&text, &messages, i, |messages| part(messages, false));
         for i in answers {
-            let before = run(&messages[..i], true)?;
-            let with = run(&messages[..=i], false)?;
-            let end = match chat.text.starts_with(&with) {
-                true => Some(with.len()),
-                false => end_of_turn(&chat.text, &messages, i, |messages| run(messages, false)),
+            let before = part(&messages[..i], true)?;
+            let start = match text.starts_with(&before) {
+                true => Some(before.len()),
+                false => {
+                    let without = part(&messages[..i], false)?;
+                    let prompt = before
+                        .strip_prefix(&without)
+                        .zip(i.checked_sub(1).and_then(turn));
+                    let place = prompt.filter(|(prompt, at)| text[*at..].starts_with(prompt));
+                    place.map(|(prompt, at)| at + prompt.len())
+                }
             };
-            let is_prefix = with.starts_with(&before) && chat.text.starts_with(&before);
-            match end.filter(|&end| is_prefix && end >= before.len()) {
-                Some(end) => chat.answers.push(before.len()..end),
-                None => return Err(ChatError::NoPrefix),
+            let with = part(&messages[..=i], false)?;
+            let end = match text.starts_with(&with) {
+                true => Some(with.len()),
+                false => turn(i),
+            };
+            let behind = found.last().map_or(0, |answer: &Range<usize>| answer.end);
+            match start.zip(end) {
+                Some((start, end)) if behind <= start && start <= end => found.push(start..end),
+                _ => return Err(ChatError::NoPrefix),
             }
         }
-        Ok(chat)
+        let answers = found;
+        Ok(Chat { text, answers })
     }
 }
 

@@ -58,19 +58,13 @@ fn normalized(message: &Value) -> Value {
     Value::from_pairs([thinking].into_iter().chain(pairs()).chain([standard]))
 }
 
-/// A message with this sign as its content, if that is a text.
+/// A message with this sign as its content, whatever it had. `None` for one that is no object.
 pub fn with_content(message: &Value, sign: char) -> Option<Value> {
-    const CONTENT: &str = "content";
-    message.get_attr(CONTENT).ok()?.as_str()?;
     let keys = message.try_iter().ok()?;
-    let pairs = keys.filter_map(|key| {
-        let value = match key.as_str() == Some(CONTENT) {
-            true => Value::from(sign.to_string()),
-            false => message.get_item(&key).ok()?,
-        };
-        Some((key, value))
-    });
-    Some(Value::from_pairs(pairs))
+    let pairs = keys.filter_map(|key| Some((key.clone(), message.get_item(&key).ok()?)));
+    // A key keeps its first place and has its last value.
+    let content = (Value::from("content"), Value::from(sign.to_string()));
+    Some(Value::from_pairs(pairs.chain([content])))
 }
 
 /// The line, if its integers have 64 bits: others would be read as floating-point numbers, and so would `-0`, which is an

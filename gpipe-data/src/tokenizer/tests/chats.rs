@@ -80,12 +80,16 @@ fn rendered(template: &str, chat: Value) -> Result<String, ChatError> {
     template.render(&chat.to_string()).map(|chat| chat.text)
 }
 
-/// As Qwen3's: what was thought is written in the last answer alone, which has it even if it is empty.
-const FORGETFUL: &str = "{% for m in messages %}<{{ m.role }}>{% set parts = m.content.split('</think>') %}\
-    {% if m.role == 'assistant' and loop.last %}<think>\
-    {{- parts[0].split('<think>')[-1] if '</think>' in m.content }}</think>{% endif %}\
-    {{- parts[-1] }}{% if m.calls %}[{{ m.calls }}]{% endif %}<end>\n{% endfor %}\
-    {% if add_generation_prompt %}<assistant>{% endif %}";
+/// As Qwen3's: what was thought is written behind the last question alone, and in the last answer even if it is empty. Calls
+/// begin a line of their own.
+const FORGETFUL: &str = "{% set ns = namespace(asked=0) %}\
+    {% for m in messages %}{% if m.role == 'user' %}{% set ns.asked = loop.index0 %}{% endif %}{% endfor %}\
+    {% for m in messages %}<{{ m.role }}>\n{% set content = m.content if m.content is string else '' %}\
+    {% set parts = content.split('</think>') %}\
+    {% set thought = m.thinking or (parts[0].split('<think>')[-1] if parts | length > 1 else '') %}\
+    {% if m.role == 'assistant' and loop.index0 > ns.asked and (loop.last or thought) %}<think>{{ thought }}</think>\n{% endif %}\
+    {{- parts[-1] }}{% if m.calls %}{% if content %}{{ '\n' }}{% endif %}[{{ m.calls }}]{% endif %}<end>\n{% endfor %}\
+    {% if add_generation_prompt %}<assistant>\n{% endif %}";
 
 #[test]
 fn answers_that_are_written_in_another_way_later_are_found() {
@@ -108,12 +112,33 @@ fn answers_that_are_written_in_another_way_later_are_found() {
     ]));
     assert_eq!(
         found.unwrap(),
-        ["so<end>\n", "so<end>\n", "<think>hm</think>so<end>\n"]
+        ["so<end>\n", "so<end>\n", "<think>hm</think>\nso<end>\n"]
     );
-    // What follows the content in the turn belongs to it.
-    let calling = json!({"role": "assistant", "content": "so", "calls": "go"});
-    let found = answers(json!([asked("a"), calling, asked("b"), said("")]));
-    assert_eq!(found.unwrap(), ["so[go]<end>\n", "<think></think><end>\n"]);
+    // What follows the content in the turn belongs to it, also where there is no content.
+    let calling = |key: &str, value: Value| json!({"role": "assistant", key: value, "calls": "go"});
+    for (key, value, found) in [
+        ("content", json!("so"), "so\n[go]<end>\n"),
+        ("content", json!(""), "[go]<end>\n"),
+        ("content", json!(null), "[go]<end>\n"),
+        ("content", json!([{"text": "so"}]), "[go]<end>\n"),
+        ("thinking", json!("hm"), "[go]<end>\n"),
+    ] {
+        let call = calling(key, value);
+        let answers = answers(json!([asked("a"), call, asked("b"), said("")]));
+        assert_eq!(answers.unwrap(), [found, "<think></think>\n<end>\n"]);
+    }
+    // A call, what it gives and an answer to it; both are written in another way once the next question follows.
+    let tool = json!({"role": "tool", "content": "7"});
+    let call = calling("thinking", json!("hm"));
+    let mut chat = vec![asked("a"), call, tool, said("so")];
+    let found = answers(json!(chat)).unwrap();
+    let last = "<think></think>\nso<end>\n";
+    assert_eq!(found, ["<think>hm</think>\n[go]<end>\n", last]);
+    chat.extend([asked("b"), said("so")]);
+    let found = answers(json!(chat)).unwrap();
+    assert_eq!(found, ["[go]<end>\n", "so<end>\n", last]);
+    let found = answers(json!([asked("a"), said("so"), said("so")]));
+    assert_eq!(found.unwrap(), ["so<end>\n", last]);
 }
 
 fn user() -> Value {
@@ -336,4 +361,8 @@ fn what_is_no_conversation_is_refused() {
     let changing = "{% for m in messages %}{{ m.content ~ messages | length }}{% endfor %}";
     let chat = json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]});
     assert!(matches!(rendered(changing, chat), Err(ChatError::NoPrefix)));
+    // No messages are before the first.
+    let first = "{{ messages[0].role }}{% for m in messages %}{{ m.content }}{% endfor %}";
+    let chat = json!({"messages": [{"role": "assistant", "content": "b"}]});
+    assert!(matches!(rendered(first, chat), Err(ChatError::NoPrefix)));
 }
