@@ -305,7 +305,11 @@ mod tests {
                 &chat("#", "").replace("assistant", "user"),
                 "line 2 has no answer: ",
             ),
-            (&chat("#", ""), "line 2 has no answer: "),
+            // There is a message, but it has no text.
+            (
+                &chat("#", ""),
+                "of the role assistant whose text the chat template writes",
+            ),
             (
                 &good.replace("user", "tool"),
                 "line 2 is refused by the chat template: a role tool is not known: ",

@@ -376,7 +376,10 @@ pub enum ChatFault {
         fault: String,
     },
     /// A conversation of which nothing is learned.
-    #[error("line {line} has no answer: end it with a message of the role assistant, or remove it")]
+    #[error(
+        "line {line} has no answer: end it with a message of the role assistant whose text the chat template writes, or \
+         remove it"
+    )]
     NoAnswer {
         /// The line.
         line: usize,
