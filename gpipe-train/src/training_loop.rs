@@ -190,7 +190,8 @@ fn not_finite(first: Option<NonFinite>, grad_norm: f64) -> NonFiniteStep {
 /// evaluates its share of the batches; the result is the same on all of them, and to the bit that of one.
 ///
 /// # Errors
-/// [`Error::Invalid`] if no sample is held out; if a sample cannot be read; [`Error::Run`] if a stage fails, or another rank.
+/// [`Error::Invalid`] if no sample is held out; if a sample cannot be read; [`Error::Run`] if a stage fails, or another rank,
+/// and for a model whose logits are not finite, of which nothing can be said.
 pub fn evaluate(
     recipe: &Recipe<'_>,
     pipeline: &mut ModelPipeline,
@@ -198,7 +199,11 @@ pub fn evaluate(
     steps: u64,
 ) -> Result<Evaluation> {
     let found = evaluate_unless(recipe, pipeline, device, steps, None)?;
-    found.ok_or_else(|| Error::run("the evaluation was stopped"))
+    match found {
+        Some(found) if !found.loss.is_finite() => Err(Error::diverged()),
+        Some(found) => Ok(found),
+        None => Err(Error::run("the evaluation was stopped")),
+    }
 }
 
 /// As [`evaluate`]; `None` once `should_stop` returns true on any rank, which is asked before each batch.

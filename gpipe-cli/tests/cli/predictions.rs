@@ -154,6 +154,34 @@ fn a_model_without_its_run_sees_pictures_as_the_run_does() {
 }
 
 #[test]
+fn nothing_is_said_of_a_model_whose_logits_are_not_finite() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    train_classes(here);
+    let model = here.join("run/checkpoints/step-00000003/model");
+    fs::create_dir(here.join("alone")).unwrap();
+    fs::copy(model.join("config.json"), here.join("alone/config.json")).unwrap();
+    let mut bytes = fs::read(model.join("model.safetensors")).unwrap();
+    let header = 8 + bytes[0] as usize + 256 * bytes[1] as usize;
+    for value in bytes[header..].as_chunks_mut::<4>().0 {
+        *value = 3e38_f32.to_le_bytes();
+    }
+    fs::write(here.join("alone/model.safetensors"), bytes).unwrap();
+    for line in [
+        "eval alone --data pictures --json",
+        "predict alone pictures",
+    ] {
+        let output = gpipe(here, &words(line));
+        assert_eq!(
+            (output.status.code(), stdout(&output)),
+            (Some(1), String::new())
+        );
+        let told = "error: the logits are not finite: the weights have diverged, use an earlier checkpoint";
+        assert!(stderr(&output).contains(told), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn masks_are_files_as_large_as_their_pictures() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
