@@ -193,6 +193,14 @@ pub(crate) fn trained_classes(config: &TrainConfig, folder: Option<&Path>) -> Re
     }
 }
 
+/// The names of the classes that an evaluation is of, by number: those of the model, or of the data where it says none.
+pub(crate) fn evaluated_names(config: &TrainConfig) -> Result<Vec<String>> {
+    match known_classes(config.model.folder())? {
+        known if known.is_empty() => trained_classes(config, None),
+        known => Ok(known),
+    }
+}
+
 /// The names of the classes of the model in a folder, by number; empty if it says none.
 pub(crate) fn known_classes(folder: Option<&Path>) -> Result<Vec<String>> {
     let described = folder.map(gpipe_hf::read_config).transpose()?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use gpipe_report::{EvaluatedClass, TakenFor, numbers};
 
 use crate::config::TrainConfig;
-use crate::dataset::{known_classes, trained_classes};
+use crate::dataset::evaluated_names;
 use crate::error::Result;
 use crate::printable::printable;
 use crate::text_table::table;
@@ -31,10 +31,7 @@ pub(crate) fn evaluated_classes(
     }
     let names = match config.learns_masks() {
         true => ["outside", "inside"].map(str::to_owned).to_vec(),
-        false => match known_classes(config.model.folder())? {
-            known if known.is_empty() => trained_classes(config, None)?,
-            known => known,
-        },
+        false => evaluated_names(config)?,
     };
     Ok(named_classes(&names, counts))
 }

@@ -4,7 +4,7 @@ use gpipe_data::{Dataset, Vocabulary};
 use gpipe_report::{EvaluatedClass, Event, numbers};
 
 use crate::config::TrainConfig;
-use crate::dataset::{dataset, held_out_dataset};
+use crate::dataset::{evaluated_names, held_out_dataset, training_dataset};
 use crate::error::Result;
 use crate::evaluated_classes::{class_table, mask_figures};
 use crate::model_source::ModelSource;
@@ -90,7 +90,7 @@ impl ModelSource {
     /// run, or `is_other` says that the data are not those of the run.
     ///
     /// # Errors
-    /// As [`dataset`].
+    /// As [`dataset`](fn@crate::dataset); for a class that the model does not know.
     pub fn evaluation_dataset(
         &self,
         config: &TrainConfig,
@@ -98,7 +98,8 @@ impl ModelSource {
         is_other: bool,
     ) -> Result<Dataset> {
         match self.run.is_some() && !is_other && config.run.eval_every.get() > 0 {
-            true => dataset(config, vocabulary),
+            // As the model numbers them: classes that it does not know are refused.
+            true => training_dataset(config, vocabulary, evaluated_names(config)?),
             false => held_out_dataset(config, vocabulary),
         }
     }

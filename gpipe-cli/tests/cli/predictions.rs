@@ -151,6 +151,14 @@ fn a_model_without_its_run_sees_pictures_as_the_run_does() {
         let number = class["class"].as_u64().unwrap() as usize;
         assert_eq!(class["name"], ["blue", "red"][number]);
     }
+    // Without the name, the folder of a class would count as another.
+    fs::rename(here.join("pictures/red"), here.join("pictures/a")).unwrap();
+    for line in ["eval run", "eval run --data pictures"] {
+        let refused = gpipe(here, &words(line));
+        assert_eq!(refused.status.code(), Some(2), "{line}");
+        let told = "the class `a` is none of those that the model knows, blue, red: ";
+        assert!(stderr(&refused).contains(told), "{}", stderr(&refused));
+    }
 }
 
 #[test]
