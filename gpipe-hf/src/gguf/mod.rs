@@ -22,6 +22,9 @@ use crate::names::{MEND, SETTINGS, TOKENIZER};
 use crate::tensor_file::TensorFile;
 use header::{Entry, Header};
 
+/// The mend where tensors are not those of the metadata.
+const MEND_OF_WEIGHTS: &str = "take a file that llama.cpp reads";
+
 /// Whether a path is that of a GGUF file, by its ending.
 pub fn is_gguf(path: &Path) -> bool {
     path.extension()
@@ -63,7 +66,7 @@ impl Gguf {
         for (name, shape) in shapes {
             let Some((entry, heads)) = located.get(name) else {
                 return Err(fault(format!(
-                    "no weights for `{name}`, which its metadata ask for"
+                    "no weights for `{name}`, which its metadata ask for: {MEND_OF_WEIGHTS}"
                 )));
             };
             let rows = entry.shape.first().copied().unwrap_or(0);
@@ -72,7 +75,7 @@ impl Gguf {
             });
             if entry.shape != shape.dims() || !halves {
                 return Err(fault(format!(
-                    "`{}` has shape {:?}, but its metadata ask for {shape}",
+                    "`{}` has shape {:?}, but its metadata ask for {shape}: {MEND_OF_WEIGHTS}",
                     entry.name, entry.shape
                 )));
             }
@@ -81,7 +84,7 @@ impl Gguf {
         let mut strange = located.iter().filter(|(name, _)| !wanted.contains(name));
         if let Some((_, (entry, _))) = strange.next() {
             return Err(fault(format!(
-                "`{}` is no parameter of the model that its metadata describe",
+                "`{}` is no parameter of the model that its metadata describe: {MEND_OF_WEIGHTS}",
                 entry.name
             )));
         }

@@ -40,7 +40,13 @@ impl Header {
         };
         let width = sized("embedding_length", None)?;
         let heads = sized("attention.head_count", None)?;
-        sized("attention.key_length", Some((width / heads) as u64))
+        let head_size = sized("attention.key_length", Some((width / heads) as u64))?;
+        match head_size.is_multiple_of(2) {
+            true => Ok(head_size),
+            false => Err(format!(
+                "{architecture}.attention.key_length is {head_size}: rotary positions need an even number"
+            )),
+        }
     }
 
     /// The base and the scaling, with the values of [`frequency_factors`](Self::frequency_factors).

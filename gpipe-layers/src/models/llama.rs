@@ -105,8 +105,9 @@ impl LlamaConfig {
         check_rate("llama", self.dropout)?;
         if !self.head_size.is_multiple_of(2) {
             return Err(Error::Config(format!(
-                "llama: head_size is {}: rotary positions need an even number",
-                self.head_size
+                "llama: head_size is {}: rotary positions need an even number: use {}",
+                self.head_size,
+                self.head_size + 1
             )));
         }
         if !self.heads.is_multiple_of(self.kv_heads) {

@@ -43,7 +43,7 @@ impl ModelDefaults {
                 (folder, described)
             }
         };
-        let defaults = presets::of_folder(name, &described.model);
+        let defaults = presets::of_folder(name, &described);
         Ok(Self {
             name: name.to_owned(),
             defaults: defaults.ok_or_else(|| unknown_family(name))?,

@@ -1,6 +1,7 @@
 //! Named models, each with the defaults of its training run.
 
 use gpipe_data::{CLASSES, DIGITS, SYNTHETIC};
+use gpipe_hf::Description;
 use gpipe_layers::Decay;
 use gpipe_layers::models::{self, ImageConfig, LlamaConfig, ModelConfig, Network, Preset};
 use toml::{Table, toml};
@@ -177,8 +178,8 @@ fn target_of(network: &Network) -> LossTarget {
 const COLOURS: usize = 3;
 
 /// The defaults of a model in a folder, for fine-tuning. `None` for a family without keys.
-pub fn of_folder(name: &str, described: &ModelConfig) -> Option<Table> {
-    match described {
+pub fn of_folder(name: &str, described: &Description) -> Option<Table> {
+    match &described.model {
         ModelConfig::Gpt(config) => Some(text_of_folder(config.context, gpt(name, config))),
         ModelConfig::Llama(config) => Some(text_of_folder(config.context, llama(name, config))),
         ModelConfig::Mlp(config) => {
@@ -189,7 +190,8 @@ pub fn of_folder(name: &str, described: &ModelConfig) -> Option<Table> {
         ModelConfig::Image(config) => {
             let mut defaults = of_network(name, &config.network);
             overlay(&mut defaults, image(name, config));
-            if (config.channels, config.classes) != (1, CLASSES) {
+            let has_names = !gpipe_hf::class_names(&described.ids).is_empty();
+            if has_names || (config.channels, config.classes) != (1, CLASSES) {
                 // It has learned no digits: its pictures are not read as ink.
                 overlay(
                     &mut defaults,
@@ -306,5 +308,29 @@ fn run_of(name: &str) -> Table {
             run = { steps = 100 }
         },
         _ => Table::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A network that knows names of classes has learned pictures, those of digits have none.
+    #[test]
+    fn a_folder_has_learned_digits_if_nothing_speaks_against_it() {
+        for (sizes, source) in [
+            (r#""num_channels":1,"num_labels":10"#, DIGITS),
+            (r#""num_channels":3,"num_labels":10"#, SYNTHETIC),
+            (r#""num_channels":1,"num_labels":9"#, SYNTHETIC),
+            (
+                r#""num_channels":1,"num_labels":10,"id2label":{"0":"nought"}"#,
+                SYNTHETIC,
+            ),
+        ] {
+            let text = format!(r#"{{"model_type":"gpipe_image","network":"convnet:4,8",{sizes}}}"#);
+            let described = gpipe_hf::parse_config(text.as_bytes()).unwrap();
+            let defaults = of_folder("folder", &described).unwrap();
+            assert_eq!(defaults["data"]["source"].as_str(), Some(source), "{sizes}");
+        }
     }
 }

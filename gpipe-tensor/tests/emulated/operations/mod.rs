@@ -212,6 +212,12 @@ fn llama(b: &mut Bench) -> Result<()> {
         let rope = ops::Rope {
             size,
             theta: 1e4,
+            scaling: ops::RopeScaling::Llama3 {
+                factor: 8.0,
+                low_frequency: 1.0,
+                high_frequency: 4.0,
+                original_positions: 40,
+            },
             first: 3,
         };
         let (q, k, v) = (
