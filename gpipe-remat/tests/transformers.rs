@@ -186,9 +186,9 @@ fn a_llama() -> Layers {
     llama(&config).expect("a model")
 }
 
-/// With the embedding's matrix in the head, one pair of keys and values, and heads that are normalized.
-fn a_tied_llama() -> Layers {
-    let config = LlamaConfig {
+/// With the embedding's matrix in the head, and one pair of keys and values.
+fn tied() -> LlamaConfig {
+    LlamaConfig {
         vocab: VOCAB,
         context: TIME,
         width: 12,
@@ -198,8 +198,15 @@ fn a_tied_llama() -> Layers {
         kv_heads: 1,
         head_size: 6,
         tied: true,
-        qk_norm: true,
         ..LlamaConfig::default()
+    }
+}
+
+/// With heads that are normalized.
+fn a_tied_llama() -> Layers {
+    let config = LlamaConfig {
+        qk_norm: true,
+        ..tied()
     };
     llama(&config).expect("a model")
 }
@@ -207,19 +214,10 @@ fn a_tied_llama() -> Layers {
 /// With windows in two of three blocks, and all that Gemma has of its own.
 fn a_gemma() -> Layers {
     let config = LlamaConfig {
-        vocab: VOCAB,
-        context: TIME,
-        width: 12,
-        inner: 20,
-        blocks: 3,
-        heads: 3,
-        kv_heads: 1,
-        head_size: 6,
-        tied: true,
         window: Some(2),
         full_every: Some(2),
         gemma: true,
-        ..LlamaConfig::default()
+        ..tied()
     };
     llama(&config).expect("a model")
 }

@@ -176,8 +176,10 @@ impl ChatTemplate {
                 _ => return Err(ChatError::NoPrefix),
             }
         }
-        let answers = found;
-        Ok(Chat { text, answers })
+        Ok(Chat {
+            text,
+            answers: found,
+        })
     }
 }
 
